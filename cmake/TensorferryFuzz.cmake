@@ -1,0 +1,10 @@
+# Every tensorferry/ROOM/X_fuzz.cc becomes the libFuzzer program X_fuzz.
+file(GLOB_RECURSE tensorferry_fuzz CONFIGURE_DEPENDS tensorferry/*_fuzz.cc tools/*_fuzz.cc)
+foreach(source IN LISTS tensorferry_fuzz)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE tensorferry)
+  target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  tensorferry_options(${name})
+endforeach()

@@ -1,0 +1,132 @@
+// The life of leases, as a pure state machine: who may read which bytes of the arena until when, and
+// when those bytes may be handed out again.
+//
+//   LeaseBook book({.arena_bytes = 1 << 30, .first_generation = random});
+//   auto block = book.Stage(nbytes);                                  // writing
+//   book.Publish(block->id, {.key = room, .readers = 1, .token = token, .expires = t}, now);
+//   auto extent = book.Open(ref, 0, nbytes);                          // a reader pins it
+//   ...                                                               // book.Unpin(ref.id)
+//   book.Done(ref);                                                   // the last reader ends it
+//   for (const Effect& e : book.TakeEffects()) ...                    // what the owner must do now
+//
+//   free → writing → published → ended → (resting) → free
+//
+// Two things are kept apart. *Readable*: from Publish until the last reader's Done, the owner's Drop, Cancel
+// or expiry; each sets off one kEnded effect. *Memory*: held by pins: one of the owner (Stage … Drop or
+// Detach), one of the engines (Publish … Retired), and one per reader that is at it (Open … Unpin).
+// Bytes are free again when the last pin goes, or, if the lease was given to a one-sided engine
+// (`one_sided`) and ended before all its readers were done, `rest` later, with a kPoison effect
+// at the moment it begins to rest.
+//
+// Keys: at most one live lease a key. A lease with a key that ends before its readers notified leaves a
+// tombstone for `ttl`: the next DoneByKey of that key hits the tombstone, never a newer lease.
+// Generations start at `first_generation` (make it random) and never repeat; 0 is skipped.
+// Thread-safety: none; the caller locks. Time only enters through `now`.
+#ifndef TENSORFERRY_ARENA_LEASE_BOOK_H_
+#define TENSORFERRY_ARENA_LEASE_BOOK_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "tensorferry/arena/allocator.h"
+#include "tensorferry/base/clock.h"
+#include "tensorferry/wire/descriptor.h"
+
+namespace tensorferry::arena {
+
+struct LeaseBookOptions {
+  uint64_t arena_bytes = 0;
+  uint32_t max_leases = 32768;  // size of the table; an id is an index into it
+  Duration rest = std::chrono::seconds(90);
+  Duration tombstone_ttl = std::chrono::seconds(210);
+  uint64_t first_generation = 1;
+};
+
+// Where a lease's bytes are, as offsets from the start of the arena. The payload is 64-byte aligned;
+// the 8 bytes before and the 8 bytes after it belong to the lease too (the stamps of the frame).
+struct LeaseBlock {
+  uint64_t id = 0;
+  uint64_t payload_offset = 0;
+  uint64_t nbytes = 0;
+};
+
+struct PublishTerms {
+  std::optional<int64_t> key;
+  uint32_t readers = 0;  // notifications that end it; 0: only the owner, Cancel or expiry do
+  bool one_sided = false;
+  wire::Token token = {};
+  Instant expires = kNever;
+};
+
+enum class EndCause { kReleased, kDropped, kCancelled, kExpired };
+
+struct Effect {
+  enum class Kind {
+    kEnded,   // not readable any more: tell the engines, then call Retired(id)
+    kPoison,  // overwrite both stamps of the frame, now
+    kFreed,   // the bytes are free again
+  };
+  Kind kind;
+  uint64_t id = 0;
+  uint64_t generation = 0;  // 0 for a block that was never published
+  EndCause cause = EndCause::kDropped;  // of kEnded
+  std::optional<int64_t> key;
+  uint64_t payload_offset = 0;
+  uint64_t nbytes = 0;
+};
+
+struct LeaseBookStats {
+  uint64_t writing = 0, published = 0, ended = 0, resting = 0;  // leases
+  uint64_t free_bytes = 0, used_bytes = 0, resting_bytes = 0;
+  uint64_t readable = 0;
+};
+
+class LeaseBook {
+ public:
+  explicit LeaseBook(const LeaseBookOptions& options);
+
+  // kArenaFull when no free piece is large enough or the table is full (says which, and the sizes).
+  absl::StatusOr<LeaseBlock> Stage(uint64_t nbytes);
+  // Returns the generation. kDuplicateKey leaves the block as it was, writing.
+  absl::StatusOr<uint64_t> Publish(uint64_t id, const PublishTerms& terms, Instant now);
+
+  // The owner's handle is gone: ends a published lease, gives back a block that was never published.
+  void Drop(uint64_t id);
+  // The owner lets go, readers or expiry end the lease.
+  void Detach(uint64_t id);
+
+  // A reader begins: pins [offset, offset + length) of the payload and returns where it is. kLeaseEnded (unknown,
+  // ended or another generation), kBadToken (compared in constant time), kOutOfRange.
+  absl::StatusOr<LeaseBlock> Open(const wire::LeaseRef& ref, uint64_t offset, uint64_t length);
+  void Unpin(uint64_t id);
+
+  // One reader has all its bytes. kLeaseEnded or kBadToken when it is not such a reader.
+  absl::Status Done(const wire::LeaseRef& ref);
+  // The same by key alone, as SMG's workers say it. kLeaseEnded when it hit a tombstone or nothing.
+  absl::Status DoneByKey(int64_t key);
+  // kLeaseEnded when no readable lease has the key.
+  absl::Status Cancel(int64_t key);
+  // Ends what is past its time, frees what has rested. Call at NextDeadline() or later.
+  void Advance(Instant now);
+  Instant NextDeadline() const;
+
+  // The engines have let go of a lease whose kEnded was taken.
+  void Retired(uint64_t id);
+
+  // What happened since the last call, in order.
+  std::vector<Effect> TakeEffects();
+
+  LeaseBookStats stats() const;
+
+ private:
+  struct Entry;
+  // ... (implementation)
+};
+
+}  // namespace tensorferry::arena
+
+#endif  // TENSORFERRY_ARENA_LEASE_BOOK_H_

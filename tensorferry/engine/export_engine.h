@@ -1,0 +1,105 @@
+// What every transport does on the gateway's side: offer the leases of one arena to readers elsewhere.
+//
+// The exporter owns its engines and calls them; an engine calls back through LeaseSource, from its own
+// threads. Order: Start, then any number of Publish/Retire, then the destructor, after which the engine
+// never calls LeaseSource again. `Retire` is the moment that matters: once it has returned, no *new*
+// reader can get at the lease; when it returns false, old readers still do, and the engine calls
+// LeaseSource::Quiesced exactly once when the last has gone.
+// Thread-safety: Publish, Retire and way() are called from any thread, concurrently for different leases.
+// Publish happens before the lease's descriptor leaves the exporter. LeaseSource may be called with the
+// engine's own locks held: the exporter never calls an engine while it holds its own lock.
+#ifndef TENSORFERRY_ENGINE_EXPORT_ENGINE_H_
+#define TENSORFERRY_ENGINE_EXPORT_ENGINE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "tensorferry/wire/descriptor.h"
+
+namespace tensorferry::engine {
+
+// Bytes of a lease that cannot be freed or reused while this lives.
+class PinnedBytes {
+ public:
+  PinnedBytes() = default;
+  PinnedBytes(std::span<const std::byte> bytes, std::function<void()> unpin)
+      : bytes_(bytes), unpin_(std::move(unpin)) {}
+  PinnedBytes(PinnedBytes&& other) noexcept
+      : bytes_(std::exchange(other.bytes_, {})), unpin_(std::exchange(other.unpin_, nullptr)) {}
+  PinnedBytes& operator=(PinnedBytes&& other) noexcept {
+    if (this != &other) {
+      Reset();
+      bytes_ = std::exchange(other.bytes_, {});
+      unpin_ = std::exchange(other.unpin_, nullptr);
+    }
+    return *this;
+  }
+  ~PinnedBytes() { Reset(); }
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+  void Reset() {
+    if (unpin_) std::exchange(unpin_, nullptr)();
+    bytes_ = {};
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::function<void()> unpin_;
+};
+
+// What the exporter offers to its engines. Thread-safe.
+class LeaseSource {
+ public:
+  virtual ~LeaseSource() = default;
+  // A reader begins. kLeaseEnded, kBadToken, kOutOfRange.
+  virtual absl::StatusOr<PinnedBytes> Open(const wire::LeaseRef& ref, uint64_t offset,
+                                           uint64_t length) = 0;
+  // A reader has all its bytes.
+  virtual void Done(const wire::LeaseRef& ref) = 0;
+  // The last old reader of a lease has gone, after Retire returned false.
+  virtual void Quiesced(const wire::LeaseRef& ref) = 0;
+};
+
+// The arena as an engine sees it.
+struct ArenaView {
+  std::byte* data = nullptr;
+  uint64_t size = 0;
+  int memfd = -1;  // borrowed
+  uint32_t max_leases = 0;
+  wire::InstanceId instance = {};
+};
+
+struct PublishedLease {
+  wire::LeaseRef ref;
+  uint64_t payload_offset = 0;  // from ArenaView::data
+  uint64_t nbytes = 0;
+};
+
+class ExportEngine {
+ public:
+  virtual ~ExportEngine() = default;
+
+  // "tcp", "local", …: the label used everywhere.
+  virtual std::string_view transport() const = 0;
+  virtual absl::Status Start(const ArenaView& arena, LeaseSource* leases) = 0;
+  // How readers reach this engine, for descriptors. Only after Start.
+  virtual wire::Way way() const = 0;
+
+  virtual void Publish(const PublishedLease& lease) = 0;
+  // False: still being read, Quiesced will follow.
+  virtual bool Retire(const wire::LeaseRef& ref) = 0;
+
+  // Readers fetch without this process taking part, so that memory must rest after a lease that ended
+  // before its readers were done.
+  virtual bool one_sided() const { return false; }
+};
+
+}  // namespace tensorferry::engine
+
+#endif  // TENSORFERRY_ENGINE_EXPORT_ENGINE_H_

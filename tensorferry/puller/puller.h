@@ -1,0 +1,130 @@
+// The worker's face: fetch the bytes that a descriptor names, over the best way that both ends have.
+//
+//   auto puller = Puller::Create({.allow = *AllowList::Parse({"10.0.0.0/24"}), .landing_bytes = 1 << 30});
+//   absl::StatusOr<View> view = (*puller)->Pull(handle, {.timeout = 5s});      // borrowed or landed
+//   Use(view->bytes());                                                        // released with `view`
+//   auto done = (*puller)->PullInto(handle, buffer, {.timeout = 5s});          // into your own memory
+//   auto all = (*puller)->PullAll(handles, {.timeout = 5s});                   // posted together
+//   (*puller)->PullAsync(handle, {.timeout = 5s}, [](absl::StatusOr<View> v) { ... });
+//
+// One timeout covers everything: connecting, waiting for landing space (first come, first served), transfer,
+// and trying the next way when one fails. When a call has returned, no byte is written any more to memory that
+// was given to it. Errors carry a Reason; IsRetryable() tells passing from final.
+// Thread-safety: everything from any thread. Synchronous calls do their I/O on the calling thread; callbacks run
+// on the puller's own threads and must not block. Ownership: a View keeps its memory (and the mapping behind it)
+// until destroyed, also after the Puller is gone.
+#ifndef TENSORFERRY_PULLER_PULLER_H_
+#define TENSORFERRY_PULLER_PULLER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tensorferry/base/cancel.h"
+#include "tensorferry/base/clock.h"
+#include "tensorferry/base/log.h"
+#include "tensorferry/base/net.h"
+#include "tensorferry/engine/pull_engine.h"
+
+namespace tensorferry {
+
+// A RemoteTensorHandle, without the protobuf.
+struct Handle {
+  std::string transport;   // kind of descriptor: "tensorferry" (empty means the same)
+  std::string descriptor;  // raw bytes
+  uint64_t nbytes = 0;     // of payload
+};
+
+struct PullerOptions {
+  // Gateways that may be dialled. Default: this host only.
+  AllowList allow = AllowList::Loopback();
+  // Memory for tensors that arrive over a network. 0: only PullInto and borrowed views work.
+  uint64_t landing_bytes = uint64_t{1} << 30;
+  bool prefault = true;
+  bool local = true;  // map the gateway's arena when on its host
+  bool tcp = true;
+  uint32_t async_threads = 2;
+  LogSink log;
+
+  // For tests: further engines (after the built-in ones), a wrapper around each built-in one.
+  std::vector<std::unique_ptr<engine::PullEngine>> engines;
+  std::function<std::unique_ptr<engine::PullEngine>(std::unique_ptr<engine::PullEngine>)> wrap;
+};
+
+struct PullOptions {
+  Duration timeout = std::chrono::seconds(5);
+  Cancellation cancel;
+  // The key that the bytes must have (EPD: the room). kKeyMismatch otherwise.
+  std::optional<int64_t> key;
+};
+
+// Received bytes. 64-byte aligned.
+class View {
+ public:
+  View() = default;
+  std::span<const std::byte> bytes() const { return bytes_; }
+  // What carried them: "local", "tcp", …
+  std::string_view transport() const { return transport_; }
+  // Memory of the gateway's arena, read in place: never write to it, and do not keep it for long.
+  bool borrowed() const { return borrowed_; }
+  // Shares the ownership of the bytes.
+  std::shared_ptr<const void> hold() const { return hold_; }
+
+ private:
+  friend class PullerCore;
+  std::span<const std::byte> bytes_;
+  std::string_view transport_;
+  bool borrowed_ = false;
+  std::shared_ptr<const void> hold_;
+};
+
+struct PulledInto {
+  std::string_view transport;
+};
+
+struct PullerStats {
+  uint64_t landing_bytes = 0, landing_used_bytes = 0;
+  uint64_t waiting_for_landing = 0;  // pulls
+};
+
+class PullerCore;
+
+class Puller {
+ public:
+  static absl::StatusOr<std::unique_ptr<Puller>> Create(PullerOptions options);
+  ~Puller();  // cancels what is under way (kShutDown), then joins
+
+  absl::StatusOr<View> Pull(const Handle& handle, const PullOptions& options);
+  // `into` must be exactly handle.nbytes long.
+  absl::StatusOr<PulledInto> PullInto(const Handle& handle, std::span<std::byte> into,
+                                      const PullOptions& options);
+  // One result per handle, in order. One that fails does not disturb the others.
+  std::vector<absl::StatusOr<View>> PullAll(std::span<const Handle> handles,
+                                            const PullOptions& options);
+
+  using Callback = std::function<void(absl::StatusOr<View>)>;
+  void PullAsync(Handle handle, PullOptions options, Callback done);
+  using IntoCallback = std::function<void(absl::StatusOr<PulledInto>)>;
+  // `into` belongs to the puller until `done` is called.
+  void PullIntoAsync(Handle handle, std::span<std::byte> into, PullOptions options,
+                     IntoCallback done);
+
+  // Labels of the enabled engines, in order of preference.
+  std::vector<std::string> transports() const;
+  PullerStats stats() const;
+
+ private:
+  explicit Puller(std::shared_ptr<PullerCore> core);
+  std::shared_ptr<PullerCore> core_;
+};
+
+}  // namespace tensorferry
+
+#endif  // TENSORFERRY_PULLER_PULLER_H_
