@@ -3,6 +3,11 @@ include(GNUInstallDirs)
 
 function(tensorferry_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror)
+  tensorferry_sanitize(${target})
+endfunction()
+
+# Without the warnings: for generated code.
+function(tensorferry_sanitize target)
   if(TENSORFERRY_SANITIZE STREQUAL "address")
     target_compile_options(${target} PUBLIC -fsanitize=address,undefined -fno-omit-frame-pointer
                            -fno-sanitize-recover=all)
