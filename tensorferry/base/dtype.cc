@@ -1,8 +1,8 @@
 #include "tensorferry/base/dtype.h"
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tensorferry/base/error.h"
+#include "tensorferry/base/text.h"
 
 namespace tensorferry {
 namespace {
@@ -30,9 +30,9 @@ absl::StatusOr<Dtype> ParseDtype(std::string_view name) {
   for (const Entry& e : kTable) {
     if (e.name == name) return e.dtype;
   }
-  return MakeError(Reason::kUnknownDtype,
-                   absl::StrCat("dtype \"", name,
-                                "\" is none of float32, bfloat16, float16, uint8, int64, uint32"));
+  return MakeError(
+      Reason::kUnknownDtype,
+      StrCat("dtype \"", name, "\" is none of float32, bfloat16, float16, uint8, int64, uint32"));
 }
 
 absl::StatusOr<uint64_t> TensorBytes(std::span<const uint32_t> shape, Dtype dtype) {
@@ -43,8 +43,8 @@ absl::StatusOr<uint64_t> TensorBytes(std::span<const uint32_t> shape, Dtype dtyp
   uint64_t bytes = ItemBytes(dtype);
   for (const uint32_t dim : shape) {
     if (__builtin_mul_overflow(bytes, uint64_t{dim}, &bytes)) {
-      return MakeError(Reason::kBadShape, absl::StrCat("shape ", ShapeText(shape), " of ",
-                                                       DtypeName(dtype), " is over 2^64 bytes"));
+      return MakeError(Reason::kBadShape, StrCat("shape ", ShapeText(shape), " of ",
+                                                 DtypeName(dtype), " is over 2^64 bytes"));
     }
   }
   return bytes;
@@ -54,15 +54,14 @@ absl::Status CheckTensorBytes(std::span<const uint32_t> shape, Dtype dtype, uint
   const absl::StatusOr<uint64_t> expected = TensorBytes(shape, dtype);
   if (!expected.ok()) return expected.status();
   if (*expected != nbytes) {
-    return MakeError(Reason::kSizeMismatch,
-                     absl::StrCat(nbytes, " bytes, but shape ", ShapeText(shape), " of ",
-                                  DtypeName(dtype), " takes ", *expected));
+    return MakeError(Reason::kSizeMismatch, StrCat(nbytes, " bytes, but shape ", ShapeText(shape),
+                                                   " of ", DtypeName(dtype), " takes ", *expected));
   }
   return absl::OkStatus();
 }
 
 std::string ShapeText(std::span<const uint32_t> shape) {
-  return absl::StrCat("[", absl::StrJoin(shape.begin(), shape.end(), ","), "]");
+  return StrCat("[", absl::StrJoin(shape.begin(), shape.end(), ","), "]");
 }
 
 }  // namespace tensorferry

@@ -5,12 +5,12 @@
 #include <string>
 
 #include "absl/strings/cord.h"
-#include "absl/strings/str_cat.h"
+#include "tensorferry/base/text.h"
 
 namespace tensorferry {
 namespace {
 
-constexpr std::string_view kPayloadUrl = "tensorferry/reason";
+constexpr absl::string_view kPayloadUrl = "tensorferry/reason";
 
 struct Entry {
   Reason reason;
@@ -56,8 +56,8 @@ std::optional<Reason> ReasonFromNumber(uint16_t number) {
 
 absl::Status MakeError(Reason reason, std::string_view message) {
   const Entry& e = Find(reason);
-  absl::Status status(e.code, message);
-  status.SetPayload(kPayloadUrl, absl::Cord(e.name));
+  absl::Status status(e.code, AbslView(message));
+  status.SetPayload(kPayloadUrl, absl::Cord(AbslView(e.name)));
   return status;
 }
 
@@ -77,7 +77,7 @@ absl::Status SystemError(int errno_value, std::string_view what) {
     default:
       break;
   }
-  return MakeError(reason, absl::StrCat(what, ": ", std::strerror(errno_value)));
+  return MakeError(reason, StrCat(what, ": ", std::strerror(errno_value)));
 }
 
 std::optional<Reason> ReasonOf(const absl::Status& status) {
@@ -112,7 +112,7 @@ bool IsRetryable(const absl::Status& status) {
 
 absl::Status Annotate(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;
-  absl::Status out(status.code(), absl::StrCat(context, ": ", status.message()));
+  absl::Status out(status.code(), StrCat(context, ": ", status.message()));
   status.ForEachPayload(
       [&](absl::string_view url, const absl::Cord& payload) { out.SetPayload(url, payload); });
   return out;

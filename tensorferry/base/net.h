@@ -12,7 +12,9 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <compare>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +30,8 @@ class SocketAddress {
  public:
   SocketAddress() = default;
   static absl::StatusOr<SocketAddress> Parse(std::string_view text);
+  // `host` without brackets: "10.0.0.5", "::1".
+  static absl::StatusOr<SocketAddress> ParseHost(std::string_view host, uint16_t port);
   static absl::StatusOr<SocketAddress> FromSockaddr(const sockaddr_storage& storage);
   // `bytes` holds 4 or 16 bytes in network order.
   static absl::StatusOr<SocketAddress> FromBytes(std::span<const uint8_t> bytes, uint16_t port);
@@ -39,8 +43,9 @@ class SocketAddress {
   std::span<const uint8_t> bytes() const { return {bytes_.data(), v6_ ? size_t{16} : size_t{4}}; }
   bool IsWildcard() const;
   bool IsLoopback() const;
-  // OK for an address that another process can dial: not a wildcard, multicast, broadcast or
-  // IPv4-mapped one, and a port that is not 0. Otherwise kBadAddress, naming it.
+  // OK for an address that another process can dial: not a wildcard, multicast, broadcast,
+  // IPv4-mapped or IPv6 link-local one (that needs a scope), and a port that is not 0. Otherwise
+  // kBadAddress, naming it.
   absl::Status CheckDialable() const;
 
   // "10.0.0.5:18515", "[::1]:18515"
@@ -62,23 +67,29 @@ class SocketAddress {
 class AllowList {
  public:
   AllowList() = default;
+  // kBadAddress, naming the entry: no such network, or bits set behind the prefix.
   static absl::StatusOr<AllowList> Parse(std::span<const std::string> networks);
+  static absl::StatusOr<AllowList> Parse(std::initializer_list<std::string_view> networks);
   // 127.0.0.0/8 and ::1.
   static AllowList Loopback();
 
+  // An IPv4-mapped IPv6 address counts as the IPv4 address that it reaches.
   bool Allows(const SocketAddress& address) const;
+  // "127.0.0.0/8, ::1/128"; "nothing" for an empty list.
   std::string ToString() const;
 
  private:
   struct Network {
-    bool v6;
-    int prefix;
-    std::array<uint8_t, 16> bytes;
+    SocketAddress base;  // port 0
+    int prefix = 0;
   };
+  static absl::StatusOr<Network> ParseNetwork(std::string_view text);
+
   std::vector<Network> networks_;
 };
 
-// The local address (port 0) from which the kernel would reach `peer`. Sends nothing.
+// The local address (port 0) from which the kernel would reach `peer`. Sends nothing. kUnreachable
+// when there is no route.
 absl::StatusOr<SocketAddress> LocalAddressTowards(const SocketAddress& peer);
 
 }  // namespace tensorferry

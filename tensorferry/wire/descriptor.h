@@ -7,13 +7,17 @@
 //   d.ways.push_back(wire::NetWay{wire::NetWay::Kind::kTcp, {address}});
 //   std::string bytes = *wire::EncodeDescriptor(d);
 //
-// The gateway lists the ways that it permits; the worker picks one. Layout, version 1, little-endian:
-//   magic "TFERRY" | version u8 | flags u8 (bit 0: checksum, bit 1: wants done) | total u16 | ways u8 | zero u8 |
-//   instance[16] | lease u64 | generation u64 | token[16] | key i64 | nbytes u64 | checksum u64 |
-//   then per way: kind u8 | zero u8 | length u16 | body; and last, over all before it, the low half of
-//   XXH3 as u32, so that a byte flipped on the way is a bad descriptor and not a stranger's lease
+// The gateway lists the ways that it permits; the worker picks one. Layout, version 1,
+// little-endian:
+//   magic "TFERRY" | version u8 | flags u8 (bit 0: checksum, bit 1: wants done) | total u16 | ways
+//   u8 | zero u8 | instance[16] | lease u64 | generation u64 | token[16] | key i64 | nbytes u64 |
+//   checksum u64; then per way: kind u8 | zero u8 | length u16 | body
+//     kind 1, local: boot id[16] | path of the socket, to the end
+//     kind 2, tcp, and 3, ucx: per address: family u8 (4 or 6) | zero u8 | port u16 | 4 or 16 bytes
+//   and last, over all before it, the low half of XXH3 as u32, so that a byte flipped on the way is
+//   a bad descriptor and not a stranger's lease
 // (see docs/wire.md for every field). The token is as secret as the channel that carries it:
-// ToText() redacts it. Decoding trusts no length. Thread-safety: values and pure functions.
+// DescriptorText() redacts it. Decoding trusts no length. Thread-safety: values and pure functions.
 #ifndef TENSORFERRY_WIRE_DESCRIPTOR_H_
 #define TENSORFERRY_WIRE_DESCRIPTOR_H_
 
@@ -69,17 +73,17 @@ struct Descriptor {
   // The gateway counts readers: tell it when the bytes have arrived. Otherwise the lease ends with
   // its RPC and a notification would be a wasted packet.
   bool wants_done = false;
-  std::vector<Way> ways;             // 1 to 8, in the gateway's order of preference
+  std::vector<Way> ways;  // 1 to 8, in the gateway's order of preference
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };
 
 inline constexpr uint8_t kDescriptorVersion = 1;
 inline constexpr size_t kMaxDescriptorBytes = 2048;
 
-// kBadDescriptor when a field is outside its range.
+// kBadDescriptor when a field is outside its range, kBadAddress when an address cannot be dialled.
 absl::StatusOr<std::string> EncodeDescriptor(const Descriptor& descriptor);
-// kBadDescriptor, kTooShort or kUnknownVersion. A way of a kind that is not known is skipped (a
-// newer gateway may offer more); no known way left is not an error here.
+// kBadDescriptor, kBadAddress, kTooShort or kUnknownVersion. A way of a kind that is not known is
+// skipped (a newer gateway may offer more); no known way left is not an error here.
 absl::StatusOr<Descriptor> DecodeDescriptor(std::span<const std::byte> bytes);
 
 // One line per field, token redacted.

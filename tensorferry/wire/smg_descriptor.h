@@ -1,7 +1,7 @@
 // The descriptor that SMG's gateway sends and its Python workers read (handle transport "nixl").
 //
 //   auto d = ParseSmgDescriptor(bytes, /*explicit_key=*/std::nullopt);
-//   if (absl::Status s = CheckUsable(*d); !s.ok()) return s;      // before any network call
+//   if (absl::Status s = CheckUsable(*d, nbytes); !s.ok()) return s;  // before any network call
 //
 // Layout, little-endian, packed:
 //   SMGRDMA1: magic[8] | slot_addr u64 | gen u64 | key i64 | port u16 | host UTF-8 to the end
@@ -27,16 +27,18 @@ struct SmgDescriptor {
   int64_t key = 0;
   uint16_t port = 0;  // of the gateway's NIXL listener
   std::string host;
-  bool legacy = false;       // had no magic
-  bool near_magic = false;   // began with SMGRDMA, but is not version 1
+  bool legacy = false;      // had no magic
+  bool near_magic = false;  // began with SMGRDMA, but is not version 1
+  friend bool operator==(const SmgDescriptor&, const SmgDescriptor&) = default;
 };
 
 // kTooShort, kBadIpText, kKeyMismatch or kLegacyNeedsKey, in the stock order of checks.
 absl::StatusOr<SmgDescriptor> ParseSmgDescriptor(std::span<const std::byte> bytes,
                                                  std::optional<int64_t> explicit_key);
 
-// kUnknownMagic, kBadAddress (host empty or not a dotted quad or IPv6 literal; port 0),
-// kBadGeneration (0), kBadDescriptor (slot_addr 0, or the frame would wrap around 2^64).
+// kUnknownMagic, kBadAddress (host not a dotted quad or IPv6 literal that can be dialled; port 0),
+// kBadGeneration (0), kBadDescriptor (slot_addr 0, or the frame would wrap around 2^64), kTooLarge
+// (the frame alone would).
 absl::Status CheckUsable(const SmgDescriptor& descriptor, uint64_t nbytes);
 
 // Always the SMGRDMA1 form.

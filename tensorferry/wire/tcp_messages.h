@@ -6,7 +6,8 @@
 //     deadline_ms u32 (what is left of the pull's time; 0: no deadline) | zero u32 | zero u64
 //   answer (32 bytes): magic "TFA1" | status u16 (0: payload follows; else a Reason's number) |
 //     zero u16 | request u64 | length u64 | zero u64, then `length` bytes of payload
-// A done has no answer. Decoding trusts no length. Thread-safety: pure functions.
+// A refusal carries no payload: its length is 0. A done has no answer. Decoding trusts no length.
+// Thread-safety: pure functions.
 #ifndef TENSORFERRY_WIRE_TCP_MESSAGES_H_
 #define TENSORFERRY_WIRE_TCP_MESSAGES_H_
 
@@ -43,9 +44,12 @@ struct TcpAnswer {
 };
 
 std::array<std::byte, kTcpRequestBytes> EncodeTcpRequest(const TcpRequest& request);
-// kProtocol for a wrong magic, kind or non-zero padding; kUnknownVersion for "TFQ" and another digit.
+// kProtocol for a wrong magic, kind or non-zero padding; kUnknownVersion for "TFQ" and another
+// digit.
 absl::StatusOr<TcpRequest> DecodeTcpRequest(std::span<const std::byte, kTcpRequestBytes> bytes);
 std::array<std::byte, kTcpAnswerBytes> EncodeTcpAnswer(const TcpAnswer& answer);
+// kProtocol for a wrong magic, non-zero padding or a refusal with a length; kUnknownVersion as
+// above. A status that is no Reason here is let through: a newer peer may know more.
 absl::StatusOr<TcpAnswer> DecodeTcpAnswer(std::span<const std::byte, kTcpAnswerBytes> bytes);
 
 }  // namespace tensorferry::wire
