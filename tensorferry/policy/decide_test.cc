@@ -1,0 +1,304 @@
+#include "tensorferry/policy/decide.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+namespace tensorferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr uint64_t kLarge = 9 << 20;
+constexpr BootId kBoot = {1, 2, 3};
+
+struct Situation {
+  LanePolicy policy;
+  GatewayFacts gateway{.host = {.boot_id = kBoot, .uid = 7, .shm_namespace = {}},
+                       .transports = {"local", "tcp"},
+                       .descriptor_versions = {1}};
+  Capabilities worker{.lanes = {Lane::kInline, Lane::kShm, Lane::kRemote},
+                      .transports = {"grpc", "tcp", "local"},
+                      .landing_bytes = 1 << 30,
+                      .max_inline_bytes = 64 << 20,
+                      .host = {.boot_id = kBoot, .uid = 7, .shm_namespace = {}},
+                      .descriptor_versions = {1, 2},
+                      .instance_id = "w1",
+                      .version = "0.1.0"};
+  TensorFacts tensor{.nbytes = kLarge, .unexported = std::nullopt};
+
+  LaneQuery query() const { return {policy, gateway, worker, tensor}; }
+  LaneDecision Decide() const { return DecideLanes(query()); }
+};
+
+std::vector<Lane> LanesOf(const LaneDecision& d) {
+  std::vector<Lane> out;
+  for (const LaneOffer& offer : d.offers) out.push_back(offer.lane);
+  return out;
+}
+
+TEST(DecideLanes, AutoPrefersSharedMemoryThenNetworkThenMessage) {
+  const LaneDecision d = Situation().Decide();
+  EXPECT_THAT(d.offers,
+              ElementsAre(LaneOffer{Lane::kShm, {"local"}}, LaneOffer{Lane::kRemote, {"tcp"}},
+                          LaneOffer{Lane::kInline, {"grpc"}}));
+  EXPECT_THAT(d.rejected, IsEmpty());
+  EXPECT_EQ(d.reason, LaneReason::kPreferred);
+}
+
+// One row per reason: what is changed, the lanes left under auto, what is said of the rejected one,
+// the label.
+struct Row {
+  const char* name;
+  std::function<void(Situation&)> change;
+  std::vector<Lane> lanes;
+  std::vector<Rejection> rejected;
+  LaneReason reason;
+};
+
+void PrintTo(const Row& row, std::ostream* os) { *os << row.name; }
+
+class AutoTable : public testing::TestWithParam<Row> {};
+
+TEST_P(AutoTable, Decides) {
+  Situation s;
+  GetParam().change(s);
+  const LaneDecision d = s.Decide();
+  EXPECT_EQ(LanesOf(d), GetParam().lanes);
+  EXPECT_EQ(d.rejected, GetParam().rejected);
+  EXPECT_EQ(d.reason, GetParam().reason);
+}
+
+constexpr Lane kInline = Lane::kInline, kShm = Lane::kShm, kRemote = Lane::kRemote;
+using R = LaneReason;
+
+INSTANTIATE_TEST_SUITE_P(
+    Reasons, AutoTable,
+    testing::Values(Row{"empty",
+                        [](Situation& s) { s.tensor.nbytes = 0; },
+                        {kInline},
+                        {{kShm, R::kEmpty}, {kRemote, R::kEmpty}},
+                        R::kEmpty},
+                    Row{"below_minimum",
+                        [](Situation& s) { s.tensor.nbytes = 65535; },
+                        {kInline},
+                        {{kShm, R::kBelowMinimum}, {kRemote, R::kBelowMinimum}},
+                        R::kBelowMinimum},
+                    Row{"at_minimum",
+                        [](Situation& s) { s.tensor.nbytes = 65536; },
+                        {kShm, kRemote, kInline},
+                        {},
+                        R::kPreferred},
+                    Row{"minimum_per_lane",
+                        [](Situation& s) { s.policy.shm_min_bytes = kLarge + 1; },
+                        {kRemote, kInline},
+                        {{kShm, R::kBelowMinimum}},
+                        R::kBelowMinimum},
+                    Row{"no_minimum",
+                        [](Situation& s) {
+                          s.tensor.nbytes = 1;
+                          s.policy.shm_min_bytes = 0;
+                        },
+                        {kShm, kInline},
+                        {{kRemote, R::kBelowMinimum}},
+                        R::kPreferred},
+                    Row{"small_but_no_room_inline",
+                        [](Situation& s) {
+                          s.tensor.nbytes = 5000;
+                          s.worker.max_inline_bytes = 4096;
+                        },
+                        {kShm, kRemote},
+                        {{kInline, R::kOverMaxInline}},
+                        R::kPreferred},
+                    Row{"gateway_without_local",
+                        [](Situation& s) { s.gateway.transports = {"tcp"}; },
+                        {kRemote, kInline},
+                        {{kShm, R::kLaneOff}},
+                        R::kLaneOff},
+                    Row{"gateway_without_engines",
+                        [](Situation& s) { s.gateway.transports = {}; },
+                        {kInline},
+                        {{kShm, R::kLaneOff}, {kRemote, R::kLaneOff}},
+                        R::kLaneOff},
+                    Row{"stock_worker",
+                        [](Situation& s) { s.worker = Capabilities(); },
+                        {kInline},
+                        {{kShm, R::kNotAdvertised}, {kRemote, R::kNotAdvertised}},
+                        R::kNotAdvertised},
+                    Row{"remote_not_advertised",
+                        [](Situation& s) {
+                          s.worker.lanes = {kInline, kShm};
+                        },
+                        {kShm, kInline},
+                        {{kRemote, R::kNotAdvertised}},
+                        R::kPreferred},
+                    Row{"no_common_transport",
+                        [](Situation& s) {
+                          s.worker.transports = {"local", "ucx"};
+                        },
+                        {kShm, kInline},
+                        {{kRemote, R::kNoCommonTransport}},
+                        R::kPreferred},
+                    Row{"no_common_version",
+                        [](Situation& s) { s.worker.descriptor_versions = {2}; },
+                        {kInline},
+                        {{kShm, R::kNoCommonVersion}, {kRemote, R::kNoCommonVersion}},
+                        R::kNoCommonVersion},
+                    Row{"other_host",
+                        [](Situation& s) { s.worker.host.boot_id = {9}; },
+                        {kRemote, kInline},
+                        {{kShm, R::kOtherHost}},
+                        R::kOtherHost},
+                    Row{"unknown_host",
+                        [](Situation& s) { s.worker.host.boot_id = s.gateway.host.boot_id = {}; },
+                        {kRemote, kInline},
+                        {{kShm, R::kOtherHost}},
+                        R::kOtherHost},
+                    Row{"uid_differs",
+                        [](Situation& s) { s.worker.host.uid = 8; },
+                        {kRemote, kInline},
+                        {{kShm, R::kUidDiffers}},
+                        R::kUidDiffers},
+                    Row{"uid_unknown",
+                        [](Situation& s) { s.worker.host.uid = s.gateway.host.uid = {}; },
+                        {kRemote, kInline},
+                        {{kShm, R::kUidDiffers}},
+                        R::kUidDiffers},
+                    Row{"arena_full",
+                        [](Situation& s) { s.tensor.unexported = R::kArenaFull; },
+                        {kInline},
+                        {{kShm, R::kArenaFull}, {kRemote, R::kArenaFull}},
+                        R::kArenaFull},
+                    Row{"the_tensors_reason_before_the_setups",
+                        [](Situation& s) {
+                          s.tensor.unexported = R::kArenaFull;
+                          s.gateway.transports = {"tcp"};
+                        },
+                        {kInline},
+                        {{kShm, R::kLaneOff}, {kRemote, R::kArenaFull}},
+                        R::kArenaFull},
+                    Row{"duplicate_key",
+                        [](Situation& s) { s.tensor.unexported = R::kDuplicateKey; },
+                        {kInline},
+                        {{kShm, R::kDuplicateKey}, {kRemote, R::kDuplicateKey}},
+                        R::kDuplicateKey},
+                    Row{"shut_down",
+                        [](Situation& s) { s.tensor.unexported = R::kShutDown; },
+                        {kInline},
+                        {{kShm, R::kShutDown}, {kRemote, R::kShutDown}},
+                        R::kShutDown},
+                    Row{"over_landing",
+                        [](Situation& s) { s.worker.landing_bytes = kLarge - 1; },
+                        {kShm, kInline},
+                        {{kRemote, R::kOverLanding}},
+                        R::kPreferred},
+                    Row{"just_fits_landing",
+                        [](Situation& s) { s.worker.landing_bytes = kLarge; },
+                        {kShm, kRemote, kInline},
+                        {},
+                        R::kPreferred},
+                    Row{"just_fits_a_message",
+                        [](Situation& s) { s.worker.max_inline_bytes = kLarge + 65536; },
+                        {kShm, kRemote, kInline},
+                        {},
+                        R::kPreferred},
+                    Row{"over_max_inline",
+                        [](Situation& s) { s.worker.max_inline_bytes = kLarge + 65535; },
+                        {kShm, kRemote},
+                        {{kInline, R::kOverMaxInline}},
+                        R::kPreferred},
+                    Row{"max_inline_not_known",
+                        [](Situation& s) { s.worker.max_inline_bytes = 0; },
+                        {kShm, kRemote, kInline},
+                        {},
+                        R::kPreferred}),
+    [](const testing::TestParamInfo<Row>& row) { return std::string(row.param.name); });
+
+TEST(DecideLanes, TransportsKeepTheGatewaysOrder) {
+  Situation s;
+  s.gateway.transports = {"ucx", "tcp"};
+  s.worker.transports = {"tcp", "ucx"};
+  EXPECT_THAT(s.Decide().Find(Lane::kRemote)->transports, ElementsAre("ucx", "tcp"));
+}
+
+TEST(DecideLanes, NamedLaneTakesEverySize) {
+  for (const uint64_t nbytes : {uint64_t{0}, uint64_t{1}, kLarge}) {
+    for (const Mode mode : {Mode::kInline, Mode::kShm, Mode::kRemote}) {
+      Situation s;
+      s.policy.mode = mode;
+      s.tensor.nbytes = nbytes;
+      const LaneDecision d = s.Decide();
+      EXPECT_THAT(LanesOf(d), ElementsAre(*NamedLane(mode))) << ModeName(mode) << nbytes;
+      EXPECT_EQ(d.reason, LaneReason::kMode);
+      EXPECT_EQ(d.rejected.size(), 2u);
+      for (const Rejection& r : d.rejected) EXPECT_EQ(r.reason, LaneReason::kMode);
+    }
+  }
+}
+
+TEST(DecideLanes, NamedLaneNeverFallsBackSilently) {
+  Situation s;
+  s.policy.mode = Mode::kShm;
+  s.worker.host.uid = 8;
+  const LaneDecision d = s.Decide();
+  EXPECT_THAT(d.offers, IsEmpty());
+  const absl::Status error = NoLaneError(s.query(), d);
+  EXPECT_EQ(ReasonOf(error), Reason::kUidMismatch);
+  EXPECT_THAT(std::string(error.message()), HasSubstr("uid 8"));
+}
+
+TEST(DecideLanes, AllowedFallbackSaysWhy) {
+  Situation s;
+  s.policy = {.mode = Mode::kRemote, .allow_fallback = true};
+  s.tensor.nbytes = 100;  // minimum sizes are kAuto's business in fallbacks too
+  EXPECT_THAT(LanesOf(s.Decide()), ElementsAre(kRemote, kShm, kInline));
+  EXPECT_EQ(s.Decide().reason, LaneReason::kMode);
+  s.worker.landing_bytes = 0;
+  EXPECT_THAT(LanesOf(s.Decide()), ElementsAre(kShm, kInline));
+  EXPECT_EQ(s.Decide().reason, LaneReason::kOverLanding);
+}
+
+TEST(DecideLanes, NoLaneAtAllIsAnErrorThatNamesEach) {
+  Situation s;
+  s.worker.lanes = {Lane::kRemote};
+  s.worker.landing_bytes = 1000;
+  const LaneDecision d = s.Decide();
+  EXPECT_THAT(d.offers, IsEmpty());
+  const absl::Status error = NoLaneError(s.query(), d);
+  EXPECT_EQ(ReasonOf(error), Reason::kLaneOff);
+  EXPECT_THAT(std::string(error.message()),
+              testing::AllOf(HasSubstr("lane shm: not_advertised"),
+                             HasSubstr("lane remote: over_landing: 9437184 bytes"),
+                             HasSubstr("lane inline: not_advertised")));
+}
+
+TEST(LaneReason, NamesAreDistinctAndEachIsExplained) {
+  std::set<std::string_view> names;
+  Situation s;
+#define TENSORFERRY_X(id, name, error, meaning)                     \
+  EXPECT_TRUE(names.insert(LaneReasonName(LaneReason::id)).second); \
+  EXPECT_THAT(Explain(s.query(), {Lane::kRemote, LaneReason::id}),  \
+              testing::StartsWith("lane remote: " name ": "));
+  TENSORFERRY_LANE_REASONS(TENSORFERRY_X)
+#undef TENSORFERRY_X
+}
+
+TEST(InlineMayHelp, OnlyForWhatLiesInTheLane) {
+  EXPECT_TRUE(InlineMayHelp(Reason::kTimedOut));
+  EXPECT_TRUE(InlineMayHelp(Reason::kUnreachable));
+  EXPECT_TRUE(InlineMayHelp(Reason::kLeaseEnded));
+  EXPECT_TRUE(InlineMayHelp(Reason::kNotAllowed));
+  EXPECT_TRUE(InlineMayHelp(Reason::kTooLarge));
+  EXPECT_FALSE(InlineMayHelp(Reason::kSizeMismatch));
+  EXPECT_FALSE(InlineMayHelp(Reason::kUnknownDtype));
+  EXPECT_FALSE(InlineMayHelp(Reason::kKeyMismatch));
+  EXPECT_FALSE(InlineMayHelp(Reason::kCancelled));
+  EXPECT_FALSE(InlineMayHelp(Reason::kShutDown));
+}
+
+}  // namespace
+}  // namespace tensorferry
