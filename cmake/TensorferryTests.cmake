@@ -1,6 +1,13 @@
 # One test program per room, made of the room's *_test.cc. *_testing.cc are helpers for tests.
 find_package(GTest REQUIRED)
+find_package(rapidcheck REQUIRED)
 include(GoogleTest)
+
+# A test that takes longer (seconds) prints the stacks of all its processes and fails.
+set(TENSORFERRY_TEST_TIMEOUT 60)
+if(TENSORFERRY_SANITIZE)
+  set(TENSORFERRY_TEST_TIMEOUT 240)
+endif()
 
 file(GLOB_RECURSE tensorferry_tests CONFIGURE_DEPENDS tensorferry/*_test.cc)
 file(GLOB_RECURSE tensorferry_testing CONFIGURE_DEPENDS tensorferry/*_testing.cc)
@@ -16,15 +23,13 @@ foreach(room IN LISTS rooms)
     continue()
   endif()
   add_executable(${room}_test ${sources_${room}} ${tensorferry_testing})
-  target_link_libraries(${room}_test PRIVATE tensorferry GTest::gmock GTest::gtest_main
+  target_link_libraries(${room}_test PRIVATE tensorferry GTest::gmock GTest::gtest_main rapidcheck
                         PkgConfig::xxhash absl::random_random)
-  if(EXISTS /usr/include/rapidcheck.h)
-    target_link_libraries(${room}_test PRIVATE rapidcheck)
-  endif()
   if(room STREQUAL "grpc")
     target_link_libraries(${room}_test PRIVATE tensorferry_grpc)
   endif()
   tensorferry_options(${room}_test)
-  gtest_discover_tests(${room}_test TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT 300)
+  set_target_properties(${room}_test PROPERTIES CROSSCOMPILING_EMULATOR
+    "${PROJECT_SOURCE_DIR}/ci/with_stacks.py;--timeout;${TENSORFERRY_TEST_TIMEOUT}")
+  gtest_discover_tests(${room}_test TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 60)
 endforeach()

@@ -1,0 +1,44 @@
+# The builds of the tree, each in a folder of its own.
+# shellcheck shell=bash
+
+jobs=$(nproc)
+readonly jobs
+# A fresh clone in another folder finds what an earlier one compiled.
+export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+
+readonly command_path=$root/build/tools/tensorferry
+
+# What CMake is told for each build.
+build_options() {
+  local checked=(-DCMAKE_BUILD_TYPE=None "-DCMAKE_CXX_FLAGS=-O1 -g1" -DTENSORFERRY_BUILD_BENCH=OFF)
+  local clang=(-DCMAKE_CXX_COMPILER=clang++-14)
+  case $1 in
+    build) echo ;;
+    build-shared) printf '%s\n' -DBUILD_SHARED_LIBS=ON -DTENSORFERRY_BUILD_TESTS=OFF ;;
+    build-asan) printf '%s\n' "${checked[@]}" -DTENSORFERRY_SANITIZE=address ;;
+    build-tsan) printf '%s\n' "${checked[@]}" -DTENSORFERRY_SANITIZE=thread ;;
+    build-tidy) printf '%s\n' "${clang[@]}" -DCMAKE_BUILD_TYPE=None -DTENSORFERRY_TIDY=ON ;;
+    build-fuzz)
+      printf '%s\n' "${clang[@]}" "${checked[@]}" -DTENSORFERRY_SANITIZE=address -DTENSORFERRY_BUILD_FUZZ=ON \
+        -DTENSORFERRY_BUILD_TESTS=OFF
+      ;;
+    *) die "no build is called $1" ;;
+  esac
+}
+
+# configure FOLDER: only when it was not, or was with other options; ninja does it again as files change.
+configure() {
+  local dir=$1 options
+  mapfile -t options < <(build_options "$dir")
+  options=(-G Ninja -DCMAKE_CXX_COMPILER_LAUNCHER=ccache "${options[@]}")
+  [[ ! -e $dir/build.ninja || $(cat "$dir/options" 2>/dev/null) != "${options[*]}" ]] || return 0
+  # Without --fresh, options that are gone would stay.
+  cmake --fresh -S . -B "$dir" "${options[@]}" && echo "${options[*]}" >"$dir/options"
+}
+
+# compile FOLDER [TARGET...]
+compile() {
+  local dir=$1
+  shift
+  configure "$dir" && nice ninja -C "$dir" -j "$jobs" "$@"
+}

@@ -1,0 +1,69 @@
+# Brings Debian's packages and the Python tools. Asks nothing, and is quick when all is there.
+# shellcheck shell=bash
+
+# The packages of the given groups of ci/packages.txt.
+listed_packages() {
+  awk -v groups=" $* " '!/^#/ && index(groups, " " $1 " ") { print $2 }' "$root/ci/packages.txt"
+}
+
+missing_packages() {
+  local wanted
+  mapfile -t wanted < <(listed_packages "$@")
+  comm -23 <(printf '%s\n' "${wanted[@]}" | sort) \
+    <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null |
+      sed -n 's/^installed //p' | sort)
+}
+
+is_debian_12() (
+  # shellcheck source=/dev/null
+  . /etc/os-release 2>/dev/null
+  [[ ${ID:-} == debian && ${VERSION_ID:-} == 12 ]] && command -v apt-get >/dev/null
+)
+
+as_root() {
+  if ((EUID == 0)); then
+    "$@"
+  else
+    sudo -n "$@"
+  fi
+}
+
+apt_get() {
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -y -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3 "$@"
+}
+
+install_packages() {
+  apt_get update && apt_get install --no-install-recommends "$@"
+}
+
+setup_packages() {
+  local missing
+  mapfile -t missing < <(missing_packages "$@")
+  ((${#missing[@]})) || return 0
+  is_debian_12 || die "needs Debian 12 to install ${missing[*]}; on another system install what ci/packages.txt lists," \
+    "then build with CMake (see CONTRIBUTING.md)"
+  ((EUID == 0)) || sudo -n true 2>/dev/null ||
+    die "these packages are missing: ${missing[*]}. Run as root, or as a user whom sudo asks no password" \
+      "(run 'sudo -v' first), or install them by hand"
+  step setup-packages "Installing ${#missing[@]} packages" install_packages "${missing[@]}"
+}
+
+make_venv() {
+  # Debian's own interpreter: what another python3 on the PATH was built with is unknown.
+  rm -rf "$root/.venv" &&
+    /usr/bin/python3 -m venv "$root/.venv" &&
+    "$root/.venv/bin/pip" install --disable-pip-version-check --no-input --only-binary :all: --require-hashes \
+      -r "$root/tests/requirements.txt" &&
+    sha256sum <"$root/tests/requirements.txt" >"$root/.venv/made-from"
+}
+
+setup_python() {
+  [[ $(cat "$root/.venv/made-from" 2>/dev/null) != "$(sha256sum <"$root/tests/requirements.txt")" ]] || return 0
+  step setup-python "Installing the Python tools" make_venv
+}
+
+# setup GROUP...
+setup() {
+  setup_packages "$@"
+  setup_python
+}
