@@ -1,5 +1,5 @@
 # The builds of the tree, each in a folder of its own.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154,SC2034 # dev and its parts share variables
 
 jobs=$(nproc)
 readonly jobs

@@ -1,5 +1,5 @@
 # Brings Debian's packages and the Python tools. Asks nothing, and is quick when all is there.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154,SC2034 # dev and its parts share variables
 
 # The packages of the given groups of ci/packages.txt.
 listed_packages() {

@@ -1,6 +1,6 @@
 # What ./dev test runs: stages, in an order that fails early, each quiet in a log of its own.
 # A stage leaves its tests' outcomes in build/results/STAGE (JUnit XML, or checks.txt), where ci/tally.py counts them.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154,SC2034 # dev and its parts share variables
 
 readonly stages=(format unit process install asan tsan tidy fuzz)
 readonly python=$root/.venv/bin/python

@@ -1,5 +1,5 @@
 # How ./dev runs a command: quietly into a log, with one line for a person that says what, how long and how it went.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154,SC2034 # dev and its parts share variables
 
 readonly logs=$root/build/logs
 ticker=

@@ -1,8 +1,8 @@
 #!/usr/bin/python3 -I
 """Counts the tests whose outcomes are below a folder: JUnit XML files and checks.txt ("passed NAME", "failed NAME").
 
-    ci/tally.py build/results              # 311 passed, 0 failed, 2 skipped
-    ci/tally.py --failed build/results     # the names, one a line; exit 0 if there is one
+ci/tally.py build/results              # 311 passed, 0 failed, 2 skipped
+ci/tally.py --failed build/results     # the names, one a line; exit 0 if there is one
 """
 
 import argparse

@@ -54,7 +54,9 @@ def kernel_states(pid: int) -> str:
     for task in Path(f"/proc/{pid}/task").glob("*"):
         try:
             state = (task / "stat").read_text().rpartition(")")[2].split()[0]
-            lines.append(f"thread {task.name} {(task / 'comm').read_text().strip()}: {state} {(task / 'wchan').read_text()}")
+            lines.append(
+                f"thread {task.name} {(task / 'comm').read_text().strip()}: {state} {(task / 'wchan').read_text()}"
+            )
         except OSError as error:
             lines.append(f"thread {task.name}: {error}")
     return "\n".join(lines)
@@ -80,31 +82,29 @@ def dump_stacks(pids: list[int]) -> str:
     return "\n".join(f"=== stacks of {describe(pid)}\n{stacks_of(pid)}" for pid in pids)
 
 
-def kill_descendants(pid: int) -> list[str]:
-    """Kills all below `pid`, also what they start meanwhile. Returns what was killed."""
-    killed: dict[int, str] = {}
-    while pids := descendants(pid):
-        for child in pids:
-            killed.setdefault(child, describe(child))
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-        time.sleep(0.01)
-    return list(killed.values())
-
-
-def wait_for_descendants(pid: int, seconds: float) -> None:
-    """What ends with its parent needs a moment for it."""
+def wait_until_none_lives(pid: int, seconds: float) -> None:
     until = time.monotonic() + seconds
     while descendants(pid) and time.monotonic() < until:
         time.sleep(0.01)
 
 
-class TimedOut(Exception):
+def kill_descendants(pid: int) -> list[str]:
+    """Kills all below `pid`. Returns what was killed."""
+    pids = descendants(pid)
+    killed = [describe(child) for child in pids]
+    for child in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+    wait_until_none_lives(pid, seconds=10)
+    return killed
+
+
+class TimeIsUpError(Exception):
     pass
 
 
 def on_alarm(_signal: int, _frame: FrameType | None) -> None:
-    raise TimedOut
+    raise TimeIsUpError
 
 
 def start(command: list[str]) -> int:
@@ -133,6 +133,13 @@ def wait(pid: int) -> int:
             return code if code >= 0 else 128 - code
 
 
+def collect_children() -> None:
+    """So that no dead ones stay in the process table where nobody else would collect them."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+
+
 def run(command: list[str], timeout: float) -> int:
     signal.signal(signal.SIGALRM, on_alarm)
     pid = start(command)
@@ -140,14 +147,17 @@ def run(command: list[str], timeout: float) -> int:
         signal.setitimer(signal.ITIMER_REAL, timeout)
         code = wait(pid)
         signal.setitimer(signal.ITIMER_REAL, 0)
-    except TimedOut:
+    except TimeIsUpError:
         print(f"with_stacks: not done after {timeout:g} s: {' '.join(command)}", flush=True)
         print(dump_stacks(descendants(os.getpid())), flush=True)
         kill_descendants(os.getpid())
+        collect_children()
         return TIMED_OUT
-    wait_for_descendants(os.getpid(), seconds=2)
+    # What ends with its parent needs a moment for it.
+    wait_until_none_lives(os.getpid(), seconds=2)
     if left := kill_descendants(os.getpid()):
         print("with_stacks: left running, killed now:", *left, sep="\n  ", flush=True)
+        collect_children()
         return code or LEFT_BEHIND
     return code
 

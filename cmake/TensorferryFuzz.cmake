@@ -1,10 +1,20 @@
-# Every tensorferry/ROOM/X_fuzz.cc becomes the libFuzzer program X_fuzz.
+# Every X_fuzz.cc becomes the libFuzzer program fuzz/X_fuzz, all of them the target tensorferry_fuzz.
+# A seed corpus lies beside the source in testdata/corpus/X_fuzz.
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  message(FATAL_ERROR "TENSORFERRY_BUILD_FUZZ needs clang; this is ${CMAKE_CXX_COMPILER}")
+endif()
+
+add_custom_target(tensorferry_fuzz)
 file(GLOB_RECURSE tensorferry_fuzz CONFIGURE_DEPENDS tensorferry/*_fuzz.cc tools/*_fuzz.cc)
 foreach(source IN LISTS tensorferry_fuzz)
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})
   target_link_libraries(${name} PRIVATE tensorferry)
-  target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+  if(source MATCHES "/tools/")
+    target_link_libraries(${name} PRIVATE tensorferry_command)
+  endif()
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
   tensorferry_options(${name})
+  add_dependencies(tensorferry_fuzz ${name})
 endforeach()

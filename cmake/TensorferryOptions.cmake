@@ -1,8 +1,15 @@
-# Compile options for our own targets: warnings are errors, and one of the sanitizers if asked for.
+# Compile options for our own targets: warnings (errors, unless we are a part of another project), one of the sanitizers
+# or clang-tidy if asked for.
 include(GNUInstallDirs)
 
 function(tensorferry_options target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
+  if(TENSORFERRY_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(TENSORFERRY_TIDY)
+    set_target_properties(${target} PROPERTIES CXX_CLANG_TIDY "clang-tidy-14;--quiet")
+  endif()
   tensorferry_sanitize(${target})
 endfunction()
 
@@ -17,5 +24,9 @@ function(tensorferry_sanitize target)
     target_link_options(${target} PUBLIC -fsanitize=thread)
   elseif(TENSORFERRY_SANITIZE)
     message(FATAL_ERROR "TENSORFERRY_SANITIZE=${TENSORFERRY_SANITIZE}: use address or thread")
+  endif()
+  if(TENSORFERRY_BUILD_FUZZ)
+    # What a fuzz target calls tells it which branches an input took.
+    target_compile_options(${target} PUBLIC -fsanitize=fuzzer-no-link)
   endif()
 endfunction()

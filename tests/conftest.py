@@ -8,7 +8,6 @@ import faulthandler
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,7 +34,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
     def on_alarm(_signal: int, _frame: FrameType | None) -> None:
         with capture.global_and_fixture_disabled():
             print(f"\n{item.nodeid}: not done after {settings.timeout:g} s", flush=True)
-            faulthandler.dump_traceback(sys.__stderr__)
+            faulthandler.dump_traceback(sys.stderr)
             print(with_stacks.dump_stacks(with_stacks.descendants(os.getpid())), flush=True)
         with_stacks.kill_descendants(os.getpid())
         pytest.fail(f"not done after {settings.timeout:g} s; the stacks are printed above")
