@@ -9,7 +9,7 @@ file(GLOB_RECURSE tensorferry_fuzz CONFIGURE_DEPENDS tensorferry/*_fuzz.cc tools
 foreach(source IN LISTS tensorferry_fuzz)
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})
-  target_link_libraries(${name} PRIVATE tensorferry)
+  target_link_libraries(${name} PRIVATE tensorferry PkgConfig::xxhash)
   if(source MATCHES "/tools/")
     target_link_libraries(${name} PRIVATE tensorferry_command)
   endif()

@@ -1,10 +1,11 @@
 // A switch that ends waiting, from any thread.
 //
 //   Cancellation stop = Cancellation::Create();
-//   auto view = puller->Pull(handle, {.timeout = 5s, .cancel = stop});   // elsewhere: stop.Cancel();
+//   auto view = puller->Pull(handle, {.timeout = 5s, .cancel = stop});   // elsewhere:
+//   stop.Cancel();
 //
-// Copies share the switch; it cannot be switched back. A default-constructed one never fires and costs
-// nothing. Thread-safety: all calls from any thread.
+// Copies share the switch; it cannot be switched back. A default-constructed one never fires and
+// costs nothing. Thread-safety: all calls from any thread.
 #ifndef TENSORFERRY_BASE_CANCEL_H_
 #define TENSORFERRY_BASE_CANCEL_H_
 

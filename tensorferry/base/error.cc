@@ -27,6 +27,14 @@ constexpr Entry kTable[] = {
 #undef TENSORFERRY_X
 };
 
+// By the value of absl::StatusCode.
+constexpr std::string_view kCodeNames[] = {
+    "ok",        "cancelled",      "unknown",           "invalid_argument",   "deadline_exceeded",
+    "not_found", "already_exists", "permission_denied", "resource_exhausted", "failed_precondition",
+    "aborted",   "out_of_range",   "unimplemented",     "internal",           "unavailable",
+    "data_loss", "unauthenticated"};
+constexpr size_t kUnknownCode = static_cast<size_t>(absl::StatusCode::kUnknown);
+
 const Entry& Find(Reason reason) {
   for (const Entry& e : kTable) {
     if (e.reason == reason) return e;
@@ -89,20 +97,8 @@ std::optional<Reason> ReasonOf(const absl::Status& status) {
 std::string_view ReasonNameOf(const absl::Status& status) {
   if (status.ok()) return "ok";
   if (const auto reason = ReasonOf(status)) return ReasonName(*reason);
-  switch (status.code()) {
-    case absl::StatusCode::kCancelled:
-      return "cancelled";
-    case absl::StatusCode::kInvalidArgument:
-      return "invalid_argument";
-    case absl::StatusCode::kDeadlineExceeded:
-      return "timed_out";
-    case absl::StatusCode::kNotFound:
-      return "not_found";
-    case absl::StatusCode::kUnavailable:
-      return "unavailable";
-    default:
-      return "internal";
-  }
+  const auto code = static_cast<size_t>(status.code());
+  return kCodeNames[code < std::size(kCodeNames) ? code : kUnknownCode];
 }
 
 bool IsRetryable(const absl::Status& status) {

@@ -95,7 +95,8 @@ std::optional<Reason> ReasonFromNumber(uint16_t number);
 bool IsRetryable(Reason reason);
 
 [[nodiscard]] absl::Status MakeError(Reason reason, std::string_view message);
-// Adds strerror(errno_value) and picks kNoMemory for ENOMEM, EMFILE, ENFILE, ENOSPC, EAGAIN.
+// Adds strerror(errno_value) and picks kNoMemory for ENOMEM, EMFILE, ENFILE, ENOSPC, EAGAIN,
+// kAddressInUse for EADDRINUSE, kSystem for any other.
 [[nodiscard]] absl::Status SystemError(int errno_value, std::string_view what);
 
 // None for OK and for statuses made elsewhere.

@@ -2,7 +2,9 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_join.h"
@@ -13,8 +15,7 @@
 namespace tensorferry::wire {
 namespace {
 
-constexpr std::string_view kMagic = "TFERRY";
-constexpr size_t kPrefixBytes = kMagic.size() + 1;  // what every version begins with
+constexpr size_t kPrefixBytes = kDescriptorMagic.size() + 1;  // what every version begins with
 constexpr size_t kFixedBytes = 84;
 constexpr size_t kCheckBytes = 4;
 constexpr size_t kWayHeaderBytes = 4;
@@ -145,16 +146,18 @@ absl::StatusOr<std::optional<Way>> DecodeWay(Reader* in) {
 
 // That the bytes are a whole and unchanged descriptor of our version.
 absl::Status CheckEnvelope(std::span<const std::byte> bytes) {
-  const std::string_view start = AsText(bytes.first(std::min(bytes.size(), kMagic.size())));
-  if (!kMagic.starts_with(start)) {
-    return Bad("begins with \"", absl::CHexEscape(AbslView(start)), "\", not with ", kMagic);
+  const std::string_view start =
+      AsText(bytes.first(std::min(bytes.size(), kDescriptorMagic.size())));
+  if (!kDescriptorMagic.starts_with(start)) {
+    return Bad("begins with \"", absl::CHexEscape(AbslView(start)), "\", not with ",
+               kDescriptorMagic);
   }
   const auto too_short = [&](size_t least) {
     return MakeError(Reason::kTooShort,
                      StrCat("descriptor of ", bytes.size(), " bytes: it has at least ", least));
   };
   Reader in(bytes);
-  in.Take(kMagic.size());
+  in.Take(kDescriptorMagic.size());
   const uint8_t version = in.U8();
   if (!in.ok()) return too_short(kPrefixBytes);
   // Before anything else: a newer version may have moved all that follows, the check too.
@@ -204,7 +207,7 @@ absl::StatusOr<std::string> EncodeDescriptor(const Descriptor& d) {
   }
   std::array<std::byte, kMaxDescriptorBytes> buffer;
   Writer to(buffer);
-  to.Text(kMagic);
+  to.Text(kDescriptorMagic);
   to.U8(kDescriptorVersion);
   to.U8(static_cast<uint8_t>((d.checksum ? kHasChecksum : 0) | (d.wants_done ? kWantsDone : 0)));
   std::byte* const total = buffer.data() + to.written();

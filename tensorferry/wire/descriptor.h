@@ -27,6 +27,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -77,6 +78,7 @@ struct Descriptor {
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };
 
+inline constexpr std::string_view kDescriptorMagic = "TFERRY";
 inline constexpr uint8_t kDescriptorVersion = 1;
 inline constexpr size_t kMaxDescriptorBytes = 2048;
 

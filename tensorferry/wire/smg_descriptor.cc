@@ -14,8 +14,6 @@
 namespace tensorferry::wire {
 namespace {
 
-constexpr std::string_view kMagic = "SMGRDMA1";
-constexpr std::string_view kMagicFamily = kMagic.substr(0, 7);
 constexpr size_t kFixedBytes = 34;
 constexpr size_t kLegacyFixedBytes = 18;
 
@@ -30,8 +28,8 @@ absl::StatusOr<SmgDescriptor> ParseSmgDescriptor(std::span<const std::byte> byte
                                                  std::optional<int64_t> explicit_key) {
   const std::string_view text = AsText(bytes);
   SmgDescriptor d;
-  d.legacy = !text.starts_with(kMagic);
-  d.near_magic = d.legacy && text.starts_with(kMagicFamily);
+  d.legacy = !text.starts_with(kSmgMagic);
+  d.near_magic = d.legacy && text.starts_with(kSmgMagicFamily);
   Reader in(bytes);
   if (d.legacy) {
     if (!explicit_key) {
@@ -49,8 +47,8 @@ absl::StatusOr<SmgDescriptor> ParseSmgDescriptor(std::span<const std::byte> byte
     d.gen = in.U64();
     d.key = *explicit_key;
   } else {
-    if (bytes.size() < kFixedBytes) return TooShort(kMagic, bytes.size(), kFixedBytes);
-    in.Take(kMagic.size());
+    if (bytes.size() < kFixedBytes) return TooShort(kSmgMagic, bytes.size(), kFixedBytes);
+    in.Take(kSmgMagic.size());
     d.slot_addr = in.U64();
     d.gen = in.U64();
     d.key = in.I64();
@@ -72,9 +70,10 @@ absl::Status CheckUsable(const SmgDescriptor& d, uint64_t nbytes) {
   if (d.near_magic) {
     // Read as legacy, so that the magic is where the address would be.
     const char version = static_cast<char>(d.slot_addr >> 56);
-    return MakeError(Reason::kUnknownMagic, StrCat("descriptor begins with ", kMagicFamily,
-                                                   absl::CHexEscape(absl::string_view(&version, 1)),
-                                                   "; the version that is known here is ", kMagic));
+    return MakeError(Reason::kUnknownMagic,
+                     StrCat("descriptor begins with ", kSmgMagicFamily,
+                            absl::CHexEscape(absl::string_view(&version, 1)),
+                            "; the version that is known here is ", kSmgMagic));
   }
   const auto address = SocketAddress::ParseHost(d.host, d.port);
   if (!address.ok()) return Annotate(address.status(), "descriptor's host");
@@ -94,13 +93,21 @@ absl::Status CheckUsable(const SmgDescriptor& d, uint64_t nbytes) {
 std::string EncodeSmgDescriptor(const SmgDescriptor& d) {
   std::string out(kFixedBytes + d.host.size(), '\0');
   Writer to(std::as_writable_bytes(std::span(out)));
-  to.Text(kMagic);
+  to.Text(kSmgMagic);
   to.U64(d.slot_addr);
   to.U64(d.gen);
   to.I64(d.key);
   to.U16(d.port);
   to.Text(d.host);
   return out;
+}
+
+std::string SmgDescriptorText(const SmgDescriptor& d) {
+  return StrCat(d.legacy ? "SMG descriptor, legacy (without magic)" : "SMG descriptor, SMGRDMA1",
+                "\nslot_addr   0x", absl::Hex(d.slot_addr),  //
+                "\ngeneration  ", d.gen,                     //
+                "\nkey         ", d.key,                     //
+                "\nlistener    ", absl::CHexEscape(d.host), " port ", d.port, "\n");
 }
 
 }  // namespace tensorferry::wire

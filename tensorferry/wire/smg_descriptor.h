@@ -16,10 +16,15 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 
 namespace tensorferry::wire {
+
+inline constexpr std::string_view kSmgMagic = "SMGRDMA1";
+// What every version of the magic begins with.
+inline constexpr std::string_view kSmgMagicFamily = kSmgMagic.substr(0, 7);
 
 struct SmgDescriptor {
   uint64_t slot_addr = 0;  // of the frame's header stamp, in the gateway's address space
@@ -43,6 +48,9 @@ absl::Status CheckUsable(const SmgDescriptor& descriptor, uint64_t nbytes);
 
 // Always the SMGRDMA1 form.
 std::string EncodeSmgDescriptor(const SmgDescriptor& descriptor);
+
+// One line per field.
+std::string SmgDescriptorText(const SmgDescriptor& descriptor);
 
 }  // namespace tensorferry::wire
 
