@@ -4,21 +4,27 @@
 //   std::optional<uint64_t> at = a.Allocate(9 << 20);    // none when no free piece is large enough
 //   a.Free(*at);
 //
-// Best fit with immediate coalescing, in O(log n) of the number of free pieces. Offsets and sizes are
-// multiples of kGranule. Thread-safety: none; the caller locks.
+// Best fit (of equals the lowest offset) with immediate coalescing, in O(log n) of the number of
+// free pieces. Offsets and sizes are multiples of kGranule. Thread-safety: none; the caller locks.
 #ifndef TENSORFERRY_ARENA_ALLOCATOR_H_
 #define TENSORFERRY_ARENA_ALLOCATOR_H_
 
 #include <cstdint>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/container/btree_map.h"
-#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 
 namespace tensorferry::arena {
 
 inline constexpr uint64_t kGranule = 64;
+
+// `bytes` is at most UINT64_MAX - kGranule + 1.
+constexpr uint64_t RoundUpToGranule(uint64_t bytes) {
+  return (bytes + kGranule - 1) / kGranule * kGranule;
+}
 
 class Allocator {
  public:
@@ -32,14 +38,35 @@ class Allocator {
 
   uint64_t capacity() const { return capacity_; }
   uint64_t used_bytes() const { return used_; }
-  uint64_t largest_free() const;
+  uint64_t largest_free() const { return free_.empty() ? 0 : free_.rbegin()->first.first; }
 
  private:
+  using Index = uint32_t;
+  static constexpr Index kNone = UINT32_MAX;
+  using SizeThenOffset = std::pair<uint64_t, uint64_t>;
+
+  // The range is cut into pieces, free and taken, that know their neighbours: coalescing looks at
+  // two of them instead of searching an index by offset.
+  struct Piece {
+    uint64_t offset;
+    uint64_t size;
+    Index before;
+    Index after;
+    bool free;
+  };
+
+  Index NewPiece(const Piece& piece);
+  void AddFree(Index index);
+  void RemoveFree(Index index);
+  // Makes `index` reach over the piece after it, which is gone then.
+  void Absorb(Index index);
+
   uint64_t capacity_;
   uint64_t used_ = 0;
-  absl::btree_map<uint64_t, uint64_t> free_by_offset_;              // offset → size
-  absl::btree_set<std::pair<uint64_t, uint64_t>> free_by_size_;     // (size, offset)
-  absl::flat_hash_map<uint64_t, uint64_t> taken_;                   // offset → size
+  std::vector<Piece> pieces_;
+  std::vector<Index> unused_;  // places in pieces_ to use again
+  absl::btree_map<SizeThenOffset, Index> free_;
+  absl::flat_hash_map<uint64_t, Index> taken_;  // by offset
 };
 
 }  // namespace tensorferry::arena

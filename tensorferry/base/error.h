@@ -79,6 +79,7 @@ namespace tensorferry {
   X(kNoMemory, 64, "no_memory", ResourceExhausted, false,                                         \
     "the system or a limit refused memory, a mapping or a descriptor")                            \
   X(kLaneOff, 65, "lane_off", FailedPrecondition, false, "the lane is switched off or missing")   \
+  X(kBadOption, 67, "bad_option", InvalidArgument, false, "a setting is outside its range")       \
   X(kSystem, 66, "system_error", Internal, false, "a system call failed")
 
 enum class Reason : uint16_t {
