@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "tensorferry/base/text.h"
 #include "tensorferry/base/error.h"
 
 namespace tensorferry::engine {
@@ -138,14 +138,14 @@ absl::StatusOr<PinnedBytes> FakeLeaseSource::Open(const wire::LeaseRef& ref, uin
   std::lock_guard lock(mutex_);
   if (ref.id >= entries_.size() || !entries_[ref.id].readable ||
       entries_[ref.id].lease.ref.generation != ref.generation) {
-    return MakeError(Reason::kLeaseEnded, absl::StrCat("lease ", ref.id));
+    return MakeError(Reason::kLeaseEnded, StrCat("lease ", ref.id));
   }
   const PublishedLease& lease = entries_[ref.id].lease;
   if (lease.ref.token != ref.token) {
-    return MakeError(Reason::kBadToken, absl::StrCat("lease ", ref.id));
+    return MakeError(Reason::kBadToken, StrCat("lease ", ref.id));
   }
   if (offset > lease.nbytes || length > lease.nbytes - offset) {
-    return MakeError(Reason::kOutOfRange, absl::StrCat("lease ", ref.id, " has ", lease.nbytes));
+    return MakeError(Reason::kOutOfRange, StrCat("lease ", ref.id, " has ", lease.nbytes));
   }
   ++pins_;
   ++opens_;

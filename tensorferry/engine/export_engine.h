@@ -1,13 +1,15 @@
-// What every transport does on the gateway's side: offer the leases of one arena to readers elsewhere.
+// What every transport does on the gateway's side: offer the leases of one arena to readers
+// elsewhere.
 //
-// The exporter owns its engines and calls them; an engine calls back through LeaseSource, from its own
-// threads. Order: Start, then any number of Publish/Retire, then the destructor, after which the engine
-// never calls LeaseSource again. `Retire` is the moment that matters: once it has returned, no *new*
-// reader can get at the lease; when it returns false, old readers still do, and the engine calls
-// LeaseSource::Quiesced exactly once when the last has gone.
-// Thread-safety: Publish, Retire and way() are called from any thread, concurrently for different leases.
-// Publish happens before the lease's descriptor leaves the exporter. LeaseSource may be called with the
-// engine's own locks held: the exporter never calls an engine while it holds its own lock.
+// The exporter owns its engines and calls them; an engine calls back through LeaseSource, from its
+// own threads. Order: Start, then any number of Publish/Retire, then the destructor, after which
+// the engine never calls LeaseSource again. `Retire` is the moment that matters: once it has
+// returned, no *new* reader can get at the lease; when it returns false, old readers still do, and
+// the engine calls LeaseSource::Quiesced exactly once when the last has gone.
+// Thread-safety: Publish, Retire and way() are called from any thread, concurrently for different
+// leases. Publish happens before the lease's descriptor leaves the exporter. LeaseSource may be
+// called with the engine's own locks held: the exporter never calls an engine while it holds its
+// own lock.
 #ifndef TENSORFERRY_ENGINE_EXPORT_ENGINE_H_
 #define TENSORFERRY_ENGINE_EXPORT_ENGINE_H_
 
@@ -76,7 +78,7 @@ struct ArenaView {
 };
 
 struct PublishedLease {
-  wire::LeaseRef ref;
+  wire::LeaseRef ref = {};
   uint64_t payload_offset = 0;  // from ArenaView::data
   uint64_t nbytes = 0;
 };
@@ -95,8 +97,8 @@ class ExportEngine {
   // False: still being read, Quiesced will follow.
   virtual bool Retire(const wire::LeaseRef& ref) = 0;
 
-  // Readers fetch without this process taking part, so that memory must rest after a lease that ended
-  // before its readers were done.
+  // Readers fetch without this process taking part, so that memory must rest after a lease that
+  // ended before its readers were done.
   virtual bool one_sided() const { return false; }
 };
 

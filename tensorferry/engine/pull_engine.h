@@ -1,16 +1,18 @@
 // What every transport does on the worker's side: fetch the bytes of one lease.
 //
-// A pull is a PullOp, a small state machine that never blocks: whoever waits for it drives it, a thread
-// inside Puller::Pull or the puller's own loop, by Step() and by polling what AddWaits() names. So a
-// synchronous pull costs no hand-off between threads, and hundreds can be in flight on one thread.
+// A pull is a PullOp, a small state machine that never blocks: whoever waits for it drives it, a
+// thread inside Puller::Pull or the puller's own loop, by Step() and by polling what AddWaits()
+// names. So a synchronous pull costs no hand-off between threads, and hundreds can be in flight on
+// one thread.
 //
-//   std::unique_ptr<PullOp> op = engine->Start({.descriptor = d, .offset = 0, .length = n, .into = span, ...});
+//   std::unique_ptr<PullOp> op = engine->Start({.descriptor = d, .length = n, .into = span});
 //   while (op->Step() != PullOp::Progress::kDone) { spin a little, then poll(op->AddWaits()); }
 //   absl::StatusOr<Landed> landed = op->TakeResult();
 //   op->Acknowledge();        // after the bytes were checked
 //
-// Destroying an op abandons it: after the destructor has returned, the engine writes no byte to `into`. An
-// engine that cannot promise that (one-sided reads) keeps `into_owner` alive until it can.
+// Destroying an op abandons it: after the destructor has returned, the engine writes no byte to
+// `into`. An engine that cannot promise that (one-sided reads) keeps `into_owner` alive until it
+// can.
 // Thread-safety: engines from any thread; one op by one thread at a time.
 #ifndef TENSORFERRY_ENGINE_PULL_ENGINE_H_
 #define TENSORFERRY_ENGINE_PULL_ENGINE_H_
@@ -32,19 +34,20 @@ namespace tensorferry::engine {
 
 // Bytes that have arrived.
 struct Landed {
-  std::span<const std::byte> bytes;
+  std::span<const std::byte> bytes = {};
   // Keeps borrowed memory readable; null when the bytes are in the request's own `into`.
-  std::shared_ptr<const void> hold;
+  std::shared_ptr<const void> hold = {};
 };
 
 struct PullRequest {
   const wire::Descriptor* descriptor = nullptr;  // outlives the op
   uint64_t offset = 0;
   uint64_t length = 0;
-  // `length` bytes, or empty: then an engine that borrows() returns a view, and any other fails. An engine
-  // that borrows, given memory, copies into it.
-  std::span<std::byte> into;
-  std::shared_ptr<const void> into_owner;  // keeps `into` mapped; may be null for the caller's own memory
+  // `length` bytes, or empty: then an engine that borrows() returns a view, and any other fails. An
+  // engine that borrows, given memory, copies into it.
+  std::span<std::byte> into = {};
+  // Keeps `into` mapped; may be null for the caller's own memory.
+  std::shared_ptr<const void> into_owner = {};
   Instant deadline = kNever;
 };
 
@@ -62,8 +65,8 @@ class PullOp {
   virtual void AddWaits(std::vector<pollfd>* waits, Instant* wake) const = 0;
   // Once, after kDone. Errors carry a Reason. The op itself ends with kTimedOut at its deadline.
   virtual absl::StatusOr<Landed> TakeResult() = 0;
-  // The bytes were checked and are good: tell the gateway, if its descriptor wants to know. Best effort,
-  // never blocks. For a borrowed result this has no effect: releasing `hold` tells it.
+  // The bytes were checked and are good: tell the gateway, if its descriptor wants to know. Best
+  // effort, never blocks. For a borrowed result this has no effect: releasing `hold` tells it.
   virtual void Acknowledge() = 0;
 };
 
@@ -72,8 +75,9 @@ class PullEngine {
   virtual ~PullEngine() = default;
 
   virtual std::string_view transport() const = 0;
-  // OK when a pull of this descriptor may be tried: a way of our kind, allowed, not known to be elsewhere.
-  // Cheap, does no network I/O. kNoCommonWay, kOtherHost, kUidMismatch, kNotAllowed, kBadAddress.
+  // OK when a pull of this descriptor may be tried: a way of our kind, allowed, not known to be
+  // elsewhere. Cheap, does no network I/O. kNoCommonWay, kOtherHost, kUidMismatch, kNotAllowed,
+  // kBadAddress.
   virtual absl::Status CanTry(const wire::Descriptor& descriptor) const = 0;
   // Can return a view of the gateway's own memory, so that no landing space is needed.
   virtual bool borrows() const = 0;

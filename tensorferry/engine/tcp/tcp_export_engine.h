@@ -3,9 +3,10 @@
 //   auto engine = TcpExportEngine::Create({.listen = *SocketAddress::Parse("10.0.0.5:0")});
 //   (*engine)->Start(arena, &leases);
 //
-// One thread owns all sockets: non-blocking, it spins briefly after activity and then sleeps in epoll. Large
-// answers are sent in turns, so that small ones are not starved. A reader that stops reading is cut off at
-// its pull's own deadline, or after `stall_timeout`. Listens on the given address only.
+// One thread owns all sockets: non-blocking, it spins briefly after activity and then sleeps in
+// epoll. Large answers are sent in turns, so that small ones are not starved. A reader that stops
+// reading is cut off at its pull's own deadline, or after `stall_timeout`. Listens on the given
+// address only.
 #ifndef TENSORFERRY_ENGINE_TCP_TCP_EXPORT_ENGINE_H_
 #define TENSORFERRY_ENGINE_TCP_TCP_EXPORT_ENGINE_H_
 
@@ -21,12 +22,13 @@
 namespace tensorferry::engine {
 
 struct TcpExportOptions {
-  SocketAddress listen;                  // port 0 picks one
-  std::vector<SocketAddress> advertise;  // for descriptors; empty: the bound address. Port 0: the bound port
-  uint32_t max_connections = 1024;       // further ones are answered kBusy
+  SocketAddress listen = {};  // port 0 picks one
+  // What descriptors carry; empty: the bound address. Port 0 stands for the bound port.
+  std::vector<SocketAddress> advertise = {};
+  uint32_t max_connections = 1024;  // further ones are answered kBusy
   Duration spin = std::chrono::microseconds(100);
   Duration stall_timeout = std::chrono::seconds(10);
-  LogSink log;
+  LogSink log = {};
 };
 
 class TcpExportEngine : public ExportEngine {
