@@ -34,7 +34,7 @@
 namespace tensorferry::engine {
 
 // Long enough for a loaded machine under a sanitizer; no test that passes waits for it.
-inline constexpr Duration kTestLimit = std::chrono::seconds(60);
+inline constexpr Duration kTestLimit = std::chrono::seconds(30);
 
 class FakeLeaseSource : public LeaseSource {
  public:

@@ -29,7 +29,7 @@ struct TcpRequest {
   Kind kind = Kind::kRead;
   uint64_t request = 0;
   InstanceId instance = {};
-  LeaseRef lease;
+  LeaseRef lease = {};
   uint64_t offset = 0;
   uint64_t length = 0;
   uint32_t deadline_ms = 0;

@@ -65,7 +65,7 @@ class TcpConnectionPool {
     Duration connect_timeout = std::chrono::seconds(2);
     Duration backoff_min = std::chrono::milliseconds(100);
     Duration backoff_max = std::chrono::seconds(5);
-    LogSink log;
+    LogSink log = {};
   };
 
   class Dial;

@@ -80,7 +80,7 @@ class Engine final : public TcpExportEngine {
   bool AcceptOne();
   void PauseAccept(Instant now);
   void Adopt(UniqueFd fd, const SocketAddress& peer);
-  bool EvictIdle();
+  bool EvictIdle(bool refused);
   void CutOff();
   void Close(Peer& peer);
   void Enqueue(Peer& peer);
@@ -100,6 +100,7 @@ class Engine final : public TcpExportEngine {
 
   // The rest belongs to the thread.
   Peers peers_;
+  size_t refused_ = 0;  // of peers_: those that are answered kBusy
   std::vector<Peer*> ready_;
   Instant spin_until_ = Instant::min();
   Instant next_cut_off_ = kNever;  // no reader is to be cut off before
@@ -141,8 +142,8 @@ absl::Status Engine::Start(const ArenaView& arena, LeaseSource* leases) {
 void Engine::Run() {
   while (!stop_.load(std::memory_order_acquire)) {
     Wait();
-    if (acceptable_) Accept();
     TakeTurns();
+    if (acceptable_) Accept();
     if (next_cut_off_ != kNever && RealClock().Now() >= next_cut_off_) CutOff();
   }
   ready_.clear();
@@ -214,7 +215,10 @@ void Engine::TakeTurns() {
   spin_until_ = RealClock().Now() + options_.spin;
 }
 
-void Engine::Close(Peer& peer) { peers_.erase(peer.self); }
+void Engine::Close(Peer& peer) {
+  if (peer.connection.refuses()) --refused_;
+  peers_.erase(peer.self);
+}
 
 // One line for each power of two, so that a scanner cannot flood the log.
 void Engine::ReportBadPeer(const TcpServedConnection& connection) {
@@ -291,11 +295,11 @@ void Engine::PauseAccept(Instant now) {
 }
 
 void Engine::Adopt(UniqueFd fd, const SocketAddress& address) {
-  bool refuse = false;
-  if (peers_.size() >= options_.max_connections && !EvictIdle()) {
-    if (peers_.size() >= options_.max_connections + kRefusable) return;
-    refuse = true;
-  }
+  // What is refused counts apart: it must not keep readers out for longer than the crowd lasts.
+  const bool crowded = peers_.size() - refused_ >= options_.max_connections;
+  const bool refuse = crowded && !EvictIdle(/*refused=*/false);
+  if (refuse && refused_ >= kRefusable && !EvictIdle(/*refused=*/true)) return;
+  if (refuse) ++refused_;
   TuneTcpSocket(fd.get(), options_.stall_timeout);
   Peer& peer = peers_.emplace_back(std::move(fd), address, refuse);
   peer.self = std::prev(peers_.end());
@@ -311,8 +315,9 @@ void Engine::Adopt(UniqueFd fd, const SocketAddress& address) {
 
 // Pullers keep idle connections and replace a closed one without a word, so the longest idle one
 // makes room.
-bool Engine::EvictIdle() {
+bool Engine::EvictIdle(bool refused) {
   for (Peer& peer : peers_) {
+    if (peer.connection.refuses() != refused) continue;
     if (peer.connection.answering() || peer.queued) continue;
     Close(peer);
     return true;

@@ -44,6 +44,7 @@ class TcpServedConnection {
   void Note(uint32_t epoll_events);
   Turn TakeTurn(const TcpService& service, Instant now);
 
+  bool refuses() const { return refuse_; }
   // A read is being answered.
   bool answering() const { return answering_; }
   // When to give up on a reader that does not read; kNever unless answering.
