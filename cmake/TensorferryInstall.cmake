@@ -1,1 +1,41 @@
-# install rules
+# Installs the library with its headers, the gRPC side (component grpc of find_package) and the command,
+# and what CMake and pkg-config need to find them wherever the prefix is moved to.
+include(CMakePackageConfigHelpers)
+
+set(tensorferry_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tensorferry)
+
+install(TARGETS tensorferry EXPORT tensorferryTargets)
+install(EXPORT tensorferryTargets NAMESPACE tensorferry:: DESTINATION ${tensorferry_cmake_dir})
+install(DIRECTORY tensorferry/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensorferry
+        FILES_MATCHING PATTERN "*.h"
+        PATTERN "*_testing.h" EXCLUDE PATTERN "testdata" EXCLUDE PATTERN "grpc" EXCLUDE)
+
+if(TARGET tensorferry_grpc)
+  install(TARGETS tensorferry_grpc EXPORT tensorferryGrpcTargets)
+  if(NOT BUILD_SHARED_LIBS)
+    install(TARGETS tensorferry_transport_proto EXPORT tensorferryGrpcTargets)
+  endif()
+  install(EXPORT tensorferryGrpcTargets NAMESPACE tensorferry::
+          DESTINATION ${tensorferry_cmake_dir})
+  install(DIRECTORY tensorferry/grpc/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensorferry/grpc
+          FILES_MATCHING PATTERN "*.h" PATTERN "*_testing.h" EXCLUDE)
+endif()
+if(TARGET tensorferry_command)
+  install(TARGETS tensorferry_command)
+endif()
+
+configure_package_config_file(
+  cmake/tensorferryConfig.cmake.in ${PROJECT_BINARY_DIR}/tensorferryConfig.cmake
+  INSTALL_DESTINATION ${tensorferry_cmake_dir})
+# Below 1.0 a new minor version may change the interface.
+write_basic_package_version_file(
+  ${PROJECT_BINARY_DIR}/tensorferryConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/tensorferryConfig.cmake
+              ${PROJECT_BINARY_DIR}/tensorferryConfigVersion.cmake
+        DESTINATION ${tensorferry_cmake_dir})
+
+file(RELATIVE_PATH tensorferry_pc_prefix
+     ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+configure_file(cmake/tensorferry.pc.in ${PROJECT_BINARY_DIR}/tensorferry.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/tensorferry.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -9,8 +9,24 @@ if(TENSORFERRY_SANITIZE)
   set(TENSORFERRY_TEST_TIMEOUT 240)
 endif()
 
-file(GLOB_RECURSE tensorferry_tests CONFIGURE_DEPENDS tensorferry/*_test.cc)
+# tensorferry_discover_tests(PROGRAM ROOM): gives ctest the tests of a program, which run in the top folder.
+function(tensorferry_discover_tests program room)
+  set_target_properties(${program} PROPERTIES CROSSCOMPILING_EMULATOR
+    "${PROJECT_SOURCE_DIR}/ci/with_stacks.py;--timeout;${TENSORFERRY_TEST_TIMEOUT}")
+  # A fixed seed: a property that fails does so in every run.
+  gtest_discover_tests(${program} TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 60
+                       WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
+                       PROPERTIES ENVIRONMENT "RC_PARAMS=seed=20240601")
+endfunction()
+
 file(GLOB_RECURSE tensorferry_testing CONFIGURE_DEPENDS tensorferry/*_testing.cc)
+list(FILTER tensorferry_testing EXCLUDE REGEX "tensorferry/grpc/")
+add_library(tensorferry_testing STATIC ${tensorferry_testing})
+target_link_libraries(tensorferry_testing
+  PUBLIC tensorferry GTest::gmock rapidcheck PkgConfig::xxhash absl::random_random)
+tensorferry_options(tensorferry_testing)
+
+file(GLOB_RECURSE tensorferry_tests CONFIGURE_DEPENDS tensorferry/*_test.cc)
 foreach(source IN LISTS tensorferry_tests)
   file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR}/tensorferry ${source})
   string(REGEX MATCH "^[^/]+" room ${path})
@@ -22,17 +38,13 @@ foreach(room IN LISTS rooms)
   if(room STREQUAL "grpc" AND NOT TENSORFERRY_BUILD_TOOLS)
     continue()
   endif()
-  add_executable(${room}_test ${sources_${room}} ${tensorferry_testing})
-  target_link_libraries(${room}_test PRIVATE tensorferry GTest::gmock GTest::gtest_main rapidcheck
-                        PkgConfig::xxhash absl::random_random)
+  add_executable(${room}_test ${sources_${room}})
+  target_link_libraries(${room}_test PRIVATE tensorferry_testing GTest::gtest_main)
   if(room STREQUAL "grpc")
     target_link_libraries(${room}_test PRIVATE tensorferry_grpc)
   endif()
-  target_compile_definitions(${room}_test PRIVATE TENSORFERRY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  # Relative to the folder that tests run in: absolute, it would keep ccache from serving another clone.
+  target_compile_definitions(${room}_test PRIVATE TENSORFERRY_SOURCE_DIR=".")
   tensorferry_options(${room}_test)
-  set_target_properties(${room}_test PROPERTIES CROSSCOMPILING_EMULATOR
-    "${PROJECT_SOURCE_DIR}/ci/with_stacks.py;--timeout;${TENSORFERRY_TEST_TIMEOUT}")
-  # A fixed seed: a property that fails does so in every run.
-  gtest_discover_tests(${room}_test TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 60
-                       PROPERTIES ENVIRONMENT "RC_PARAMS=seed=20240601")
+  tensorferry_discover_tests(${room}_test ${room})
 endforeach()

@@ -1,0 +1,92 @@
+"""What an installed copy is worth to a program that uses it, found in each of the documented ways."""
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CONSUMER = Path(__file__).parent / "consumer"
+EXPECTED = "local 3145728 same\ntcp 3145728 same\n"
+
+
+def run(*command: str | Path, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        command,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{shlex.join(map(str, command))}\n{done.stdout}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module", params=["build", "build-shared"], ids=["static", "shared"])
+def prefix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An installed copy. Its path is not the one that it was configured for."""
+    path = tmp_path_factory.mktemp("prefix")
+    run("cmake", "--install", ROOT / request.param, "--prefix", path)
+    return path
+
+
+def library_dir(prefix: Path) -> Path:
+    return next(prefix.rglob("libtensorferry.*")).parent
+
+
+def cmake_build(tmp_path: Path, *options: str) -> Path:
+    run("cmake", "-G", "Ninja", "-S", CONSUMER, "-B", tmp_path / "build", *options)
+    run("ninja", "-C", tmp_path / "build")
+    return tmp_path / "build" / "consumer"
+
+
+def test_find_package(prefix: Path, tmp_path: Path) -> None:
+    consumer = cmake_build(tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}")
+    assert run(consumer, tmp_path / "socket") == EXPECTED
+
+
+def test_find_package_refuses_another_minor_version(prefix: Path, tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\n"
+        "project(other LANGUAGES CXX)\n"
+        "find_package(tensorferry 0.0 CONFIG QUIET)\n"
+        'if(tensorferry_FOUND OR NOT "0.1.0" IN_LIST tensorferry_CONSIDERED_VERSIONS)\n'
+        '  message(FATAL_ERROR "${tensorferry_CONSIDERED_VERSIONS}")\n'
+        "endif()\n"
+    )
+    run("cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
+
+
+def test_pkg_config(prefix: Path, tmp_path: Path) -> None:
+    libraries = library_dir(prefix)
+    static = ["--static"] if (libraries / "libtensorferry.a").exists() else []
+    env = {"PKG_CONFIG_PATH": str(libraries / "pkgconfig")}
+    flags = run("pkg-config", "--cflags", "--libs", *static, "tensorferry", env=env).split()
+    consumer = tmp_path / "consumer"
+    run("g++", "-std=c++20", CONSUMER / "consumer.cc", *flags, "-o", consumer)
+    assert run(consumer, tmp_path / "socket", env={"LD_LIBRARY_PATH": str(libraries)}) == EXPECTED
+
+
+def test_the_command_runs(prefix: Path) -> None:
+    assert run(prefix / "bin" / "tensorferry", "--version").strip().endswith("0.1.0")
+
+
+def test_headers_are_complete_and_hold_no_test_helpers(prefix: Path, tmp_path: Path) -> None:
+    headers = [path.relative_to(prefix / "include") for path in (prefix / "include").rglob("*.h")]
+    assert Path("tensorferry/exporter/exporter.h") in headers
+    assert not [path for path in headers if path.name.endswith("_testing.h")]
+    source = tmp_path / "all.cc"
+    source.write_text("".join(f'#include "{header}"\n' for header in sorted(headers)))
+    flags = ["-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+    run("g++", *flags, f"-I{prefix / 'include'}", source)
+
+
+def test_as_a_part_of_another_build(tmp_path: Path) -> None:
+    consumer = cmake_build(
+        tmp_path, f"-DTENSORFERRY_SOURCE={ROOT}", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"
+    )
+    assert run(consumer, tmp_path / "socket") == EXPECTED
