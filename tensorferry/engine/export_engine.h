@@ -7,9 +7,10 @@
 // returned, no *new* reader can get at the lease; when it returns false, old readers still do, and
 // the engine calls LeaseSource::Quiesced exactly once when the last has gone.
 // Thread-safety: Publish, Retire and way() are called from any thread, concurrently for different
-// leases. Publish happens before the lease's descriptor leaves the exporter. LeaseSource may be
-// called with the engine's own locks held: the exporter never calls an engine while it holds its
-// own lock.
+// leases. Publish happens before the lease's descriptor leaves the exporter. Locks: the exporter
+// never calls an engine while it holds a lock that LeaseSource takes; an engine calls LeaseSource
+// while holding none that its Publish or Retire take, for Done may end a lease and so come back as
+// Retire on the same thread.
 #ifndef TENSORFERRY_ENGINE_EXPORT_ENGINE_H_
 #define TENSORFERRY_ENGINE_EXPORT_ENGINE_H_
 

@@ -6,15 +6,16 @@
 //   Preprocess(image, staged.bytes());                     // write in place
 //   Lease lease = std::move(staged).Publish({.key = room});
 //   absl::StatusOr<std::string> d = lease.Descriptor();    // send it in the message
-//   ...                                                    // lease goes out of scope when the RPC has ended
+//   ...                                                    // lease goes out of scope when the RPC
+//   has ended
 //
 // Staging never fails: when the arena is full the bytes are on the heap, they can go inline, and
 // lease.exported() says why they cannot be fetched (arena_full, duplicate_key, shut_down).
-// A Lease owns its memory: bytes() is valid while it lives, whatever readers do. With `.readers = n` it can be
-// detached and ends by itself, with its n-th reader or at its TTL.
-// Thread-safety: Exporter from any thread. Staged and Lease: one thread at a time, movable between threads.
-// Ownership: Staged and Lease may outlive the Exporter; their bytes stay readable here, but nobody can fetch
-// them any more. Nothing here reads the environment or logs by itself.
+// A Lease owns its memory: bytes() is valid while it lives, whatever readers do. With `.readers =
+// n` it can be detached and ends by itself, with its n-th reader or at its TTL. Thread-safety:
+// Exporter from any thread. Staged and Lease: one thread at a time, movable between threads.
+// Ownership: Staged and Lease may outlive the Exporter; their bytes stay readable here, but nobody
+// can fetch them any more. Nothing here reads the environment or logs by itself.
 #ifndef TENSORFERRY_EXPORTER_EXPORTER_H_
 #define TENSORFERRY_EXPORTER_EXPORTER_H_
 
@@ -39,7 +40,7 @@ namespace tensorferry {
 struct LeaseEvent {
   enum class Kind { kReleased, kExpired, kCancelled };
   Kind kind;
-  std::optional<int64_t> key;
+  std::optional<int64_t> key = {};
   uint64_t nbytes = 0;
 };
 
@@ -48,37 +49,39 @@ struct ExporterOptions {
   bool prefault = true;
   Duration lease_ttl = std::chrono::seconds(210);
 
-  // engine/tcp: "IP:PORT" to listen on, port 0 picks one. Empty: no tcp. A wildcard is refused: it cannot
-  // be put into a descriptor, unless `advertise` names what can.
-  std::string listen;
+  // engine/tcp: "IP:PORT" to listen on, port 0 picks one. Empty: no tcp. A wildcard is refused: it
+  // cannot be put into a descriptor, unless `advertise` names what can.
+  std::string listen = {};
   // What descriptors carry instead of `listen`, best first.
-  std::vector<std::string> advertise;
+  std::vector<std::string> advertise = {};
   // engine/local: path of the unix socket. Empty: no local.
-  std::string local_socket;
+  std::string local_socket = {};
   // Share of the arena, in percent, that one worker may hold as views.
   uint32_t max_claim_percent = 25;
 
   // Put an XXH3 of the payload into descriptors: costs one read of the bytes at Publish.
   bool checksum = false;
 
-  // Called for leases that end by readers, TTL or Cancel (not for those that their owner dropped), without
-  // locks held, from any thread of the exporter or of a caller.
-  std::function<void(const LeaseEvent&)> on_event;
-  LogSink log;
+  // Called for leases that end by readers, TTL or Cancel (not for those that their owner dropped),
+  // without locks held, from any thread of the exporter or of a caller.
+  std::function<void(const LeaseEvent&)> on_event = {};
+  LogSink log = {};
 
-  // For tests: further engines (after the built-in ones), a wrapper around each built-in one, a clock.
-  std::vector<std::unique_ptr<engine::ExportEngine>> engines;
-  std::function<std::unique_ptr<engine::ExportEngine>(std::unique_ptr<engine::ExportEngine>)> wrap;
+  // For tests: further engines (after the built-in ones), a wrapper around each built-in one, a
+  // clock.
+  std::vector<std::unique_ptr<engine::ExportEngine>> engines = {};
+  std::function<std::unique_ptr<engine::ExportEngine>(std::unique_ptr<engine::ExportEngine>)> wrap =
+      {};
   const Clock* clock = nullptr;  // outlives the exporter
 };
 
 struct PublishOptions {
   // Name of the lease: no two live leases share one. None: the exporter picks a random one.
-  std::optional<int64_t> key;
+  std::optional<int64_t> key = {};
   // How many readers end the lease by having read it; 0: it ends when the Lease is destroyed.
   uint32_t readers = 0;
   // Instead of ExporterOptions::lease_ttl.
-  std::optional<Duration> ttl;
+  std::optional<Duration> ttl = {};
 };
 
 struct ExporterStats {
@@ -107,11 +110,13 @@ class Lease {
     bool shm = true;
     bool remote = true;
   };
-  // The encoded descriptor. exported()'s error, or kLaneOff when no engine serves the ways asked for.
+  // The encoded descriptor. exported()'s error, or kLaneOff when no engine serves the ways asked
+  // for.
   absl::StatusOr<std::string> Descriptor(Ways ways) const;
   absl::StatusOr<std::string> Descriptor() const { return Descriptor(Ways{}); }
 
-  // Lets readers, Cancel or the TTL end it. Not for leases with readers == 0 to wait for: only the TTL would.
+  // Lets readers, Cancel or the TTL end it. Not for leases with readers == 0 to wait for: only the
+  // TTL would.
   void Detach() &&;
 
  private:
@@ -153,8 +158,8 @@ class Exporter {
   Lease Export(std::span<const std::byte> bytes, const PublishOptions& options);
   // Ends the live lease of this key; kLeaseEnded when there is none.
   absl::Status Cancel(int64_t key);
-  // No new lease is exported from now on (reason shut_down); waits until none is readable. kTimedOut says how
-  // many remain.
+  // No new lease is exported from now on (reason shut_down); waits until none is readable.
+  // kTimedOut says how many remain.
   absl::Status Drain(Duration timeout);
   // Ends every lease and stops the engines. Idempotent.
   void Close();

@@ -1,18 +1,20 @@
-// The worker's face: fetch the bytes that a descriptor names, over the best way that both ends have.
+// The worker's face: fetch the bytes that a descriptor names, over the best way that both ends
+// have.
 //
-//   auto puller = Puller::Create({.allow = *AllowList::Parse({"10.0.0.0/24"}), .landing_bytes = 1 << 30});
-//   absl::StatusOr<View> view = (*puller)->Pull(handle, {.timeout = 5s});      // borrowed or landed
-//   Use(view->bytes());                                                        // released with `view`
-//   auto done = (*puller)->PullInto(handle, buffer, {.timeout = 5s});          // into your own memory
-//   auto all = (*puller)->PullAll(handles, {.timeout = 5s});                   // posted together
+//   auto puller = Puller::Create({.allow = *AllowList::Parse({"10.0.0.0/24"}), .landing_bytes = 1
+//   << 30}); absl::StatusOr<View> view = (*puller)->Pull(handle, {.timeout = 5s});      // borrowed
+//   or landed Use(view->bytes());                                                        //
+//   released with `view` auto done = (*puller)->PullInto(handle, buffer, {.timeout = 5s}); // into
+//   your own memory auto all = (*puller)->PullAll(handles, {.timeout = 5s});                   //
+//   posted together
 //   (*puller)->PullAsync(handle, {.timeout = 5s}, [](absl::StatusOr<View> v) { ... });
 //
-// One timeout covers everything: connecting, waiting for landing space (first come, first served), transfer,
-// and trying the next way when one fails. When a call has returned, no byte is written any more to memory that
-// was given to it. Errors carry a Reason; IsRetryable() tells passing from final.
-// Thread-safety: everything from any thread. Synchronous calls do their I/O on the calling thread; callbacks run
-// on the puller's own threads and must not block. Ownership: a View keeps its memory (and the mapping behind it)
-// until destroyed, also after the Puller is gone.
+// One timeout covers everything: connecting, waiting for landing space (first come, first served),
+// transfer, and trying the next way when one fails. When a call has returned, no byte is written
+// any more to memory that was given to it. Errors carry a Reason; IsRetryable() tells passing from
+// final. Thread-safety: everything from any thread. Synchronous calls do their I/O on the calling
+// thread; callbacks run on the puller's own threads and must not block. Ownership: a View keeps its
+// memory (and the mapping behind it) until destroyed, also after the Puller is gone.
 #ifndef TENSORFERRY_PULLER_PULLER_H_
 #define TENSORFERRY_PULLER_PULLER_H_
 
@@ -24,6 +26,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -37,9 +40,9 @@ namespace tensorferry {
 
 // A RemoteTensorHandle, without the protobuf.
 struct Handle {
-  std::string transport;   // kind of descriptor: "tensorferry" (empty means the same)
-  std::string descriptor;  // raw bytes
-  uint64_t nbytes = 0;     // of payload
+  std::string transport = {};   // kind of descriptor: "tensorferry" (empty means the same)
+  std::string descriptor = {};  // raw bytes
+  uint64_t nbytes = 0;          // of payload
 };
 
 struct PullerOptions {
@@ -51,24 +54,27 @@ struct PullerOptions {
   bool local = true;  // map the gateway's arena when on its host
   bool tcp = true;
   uint32_t async_threads = 2;
-  LogSink log;
+  LogSink log = {};
 
   // For tests: further engines (after the built-in ones), a wrapper around each built-in one.
-  std::vector<std::unique_ptr<engine::PullEngine>> engines;
-  std::function<std::unique_ptr<engine::PullEngine>(std::unique_ptr<engine::PullEngine>)> wrap;
+  std::vector<std::shared_ptr<engine::PullEngine>> engines = {};
+  std::function<std::unique_ptr<engine::PullEngine>(std::unique_ptr<engine::PullEngine>)> wrap = {};
 };
 
 struct PullOptions {
   Duration timeout = std::chrono::seconds(5);
-  Cancellation cancel;
+  Cancellation cancel = {};
   // The key that the bytes must have (EPD: the room). kKeyMismatch otherwise.
-  std::optional<int64_t> key;
+  std::optional<int64_t> key = {};
 };
 
 // Received bytes. 64-byte aligned.
 class View {
  public:
   View() = default;
+  View(std::span<const std::byte> bytes, std::string_view transport, bool borrowed,
+       std::shared_ptr<const void> hold)
+      : bytes_(bytes), transport_(transport), borrowed_(borrowed), hold_(std::move(hold)) {}
   std::span<const std::byte> bytes() const { return bytes_; }
   // What carried them: "local", "tcp", …
   std::string_view transport() const { return transport_; }
@@ -78,7 +84,6 @@ class View {
   std::shared_ptr<const void> hold() const { return hold_; }
 
  private:
-  friend class PullerCore;
   std::span<const std::byte> bytes_;
   std::string_view transport_;
   bool borrowed_ = false;

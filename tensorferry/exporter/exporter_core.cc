@@ -1,0 +1,453 @@
+#include "tensorferry/exporter/exporter_core.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "tensorferry/base/error.h"
+#include "tensorferry/base/text.h"
+#include "tensorferry/engine/local/local_export_engine.h"
+#include "tensorferry/engine/tcp/tcp_export_engine.h"
+#include "tensorferry/wire/frame.h"
+
+namespace tensorferry {
+namespace {
+
+// Long enough for any one-sided READ of a lease that has ended to have finished or failed.
+constexpr Duration kRest = std::chrono::seconds(90);
+constexpr uint32_t kMaxLeases = 32768;
+
+arena::LeaseBookOptions BookOptions(const ExporterOptions& options, RandomSource& random) {
+  return {.arena_bytes = options.arena_bytes,
+          .max_leases = kMaxLeases,
+          .rest = kRest,
+          .tombstone_ttl = options.lease_ttl,
+          .first_generation = random.Next64()};
+}
+
+absl::Status Validate(const ExporterOptions& options) {
+  if (options.arena_bytes == 0) {
+    return absl::InvalidArgumentError(
+        "arena_bytes is 0; give the arena at least one tensor's size");
+  }
+  if (options.lease_ttl <= Duration::zero()) {
+    return absl::InvalidArgumentError("lease_ttl must be positive");
+  }
+  if (options.max_claim_percent == 0 || options.max_claim_percent > 100) {
+    return absl::InvalidArgumentError(
+        StrCat("max_claim_percent is ", options.max_claim_percent, "; it must be from 1 to 100"));
+  }
+  return absl::OkStatus();
+}
+
+LeaseEvent::Kind EventKind(arena::EndCause cause) {
+  switch (cause) {
+    case arena::EndCause::kExpired:
+      return LeaseEvent::Kind::kExpired;
+    case arena::EndCause::kCancelled:
+      return LeaseEvent::Kind::kCancelled;
+    case arena::EndCause::kReleased:
+    case arena::EndCause::kDropped:
+      break;
+  }
+  return LeaseEvent::Kind::kReleased;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<ExporterCore>> ExporterCore::Create(ExporterOptions options) {
+  if (absl::Status s = Validate(options); !s.ok()) return s;
+  std::shared_ptr<ExporterCore> core(new ExporterCore(std::move(options)));
+  if (absl::Status s = core->Start(); !s.ok()) {
+    core->Close();
+    return s;
+  }
+  return core;
+}
+
+ExporterCore::ExporterCore(ExporterOptions options)
+    : options_(std::move(options)),
+      clock_(options_.clock != nullptr ? options_.clock : &real_clock_),
+      book_(BookOptions(options_, random_)) {
+  instance_ = random_.Bytes<16>();
+}
+
+ExporterCore::~ExporterCore() { Close(); }
+
+absl::Status ExporterCore::Start() {
+  // Addresses are checked before a gigabyte is mapped for nothing.
+  std::unique_ptr<engine::TcpExportEngine> tcp;
+  if (!options_.listen.empty()) {
+    engine::TcpExportOptions tcp_options;
+    tcp_options.log = options_.log;
+    absl::StatusOr<SocketAddress> listen = SocketAddress::Parse(options_.listen);
+    if (!listen.ok()) return Annotate(listen.status(), "listen");
+    tcp_options.listen = *listen;
+    for (const std::string& text : options_.advertise) {
+      absl::StatusOr<SocketAddress> address = SocketAddress::Parse(text);
+      if (!address.ok()) return Annotate(address.status(), "advertise");
+      tcp_options.advertise.push_back(*address);
+    }
+    absl::StatusOr<std::unique_ptr<engine::TcpExportEngine>> created =
+        engine::TcpExportEngine::Create(tcp_options);
+    if (!created.ok()) return created.status();
+    tcp = *std::move(created);
+    listen_address_ = tcp->address().ToString();
+  }
+  std::unique_ptr<engine::ExportEngine> local;
+  if (!options_.local_socket.empty()) {
+    absl::StatusOr<std::unique_ptr<engine::LocalExportEngine>> created =
+        engine::LocalExportEngine::Create({.socket_path = options_.local_socket,
+                                           .max_claim_percent = options_.max_claim_percent,
+                                           .expected_uid = std::nullopt,
+                                           .log = options_.log});
+    if (!created.ok()) return created.status();
+    local = *std::move(created);
+  }
+
+  absl::StatusOr<std::unique_ptr<arena::Mapping>> mapping =
+      arena::Mapping::Create({.bytes = options_.arena_bytes,
+                              .name = "tensorferry-arena",
+                              .prefault = options_.prefault,
+                              .log = options_.log});
+  if (!mapping.ok()) return mapping.status();
+  mapping_ = *std::move(mapping);
+
+  const auto wrapped = [&](std::unique_ptr<engine::ExportEngine> e) {
+    return options_.wrap ? options_.wrap(std::move(e)) : std::move(e);
+  };
+  if (local) {
+    if (absl::Status s = AddEngine(wrapped(std::move(local))); !s.ok()) return s;
+  }
+  if (tcp) {
+    if (absl::Status s = AddEngine(wrapped(std::move(tcp))); !s.ok()) return s;
+  }
+  for (auto& e : options_.engines) {
+    if (absl::Status s = AddEngine(std::move(e)); !s.ok()) return s;
+  }
+  reaper_ = std::thread([this] { Reap(); });
+  return absl::OkStatus();
+}
+
+absl::Status ExporterCore::AddEngine(std::unique_ptr<engine::ExportEngine> engine) {
+  const engine::ArenaView view{.data = mapping_->data(),
+                               .size = mapping_->size(),
+                               .memfd = mapping_->fd(),
+                               .max_leases = kMaxLeases,
+                               .instance = instance_};
+  if (absl::Status s = engine->Start(view, this); !s.ok()) return s;
+  transports_.emplace_back(engine->transport());
+  one_sided_ = one_sided_ || engine->one_sided();
+  wire::Way way = engine->way();
+  (std::holds_alternative<wire::LocalWay>(way) ? shm_ways_ : remote_ways_)
+      .push_back(std::move(way));
+  engines_.push_back(std::move(engine));
+  return absl::OkStatus();
+}
+
+Staged ExporterCore::Stage(uint64_t nbytes) {
+  auto state = std::make_unique<Staged::State>();
+  state->core = shared_from_this();
+  {
+    std::unique_lock<std::mutex> lock(mu_);
+    if (book_.NextDeadline() <= Now()) {
+      // What has expired or rested enough may be just what this tensor needs.
+      book_.Advance(Now());
+    }
+    if (accepting_) {
+      absl::StatusOr<arena::LeaseBlock> block = book_.Stage(nbytes);
+      if (block.ok()) {
+        state->block = *block;
+        state->bytes = {At(block->payload_offset), nbytes};
+      } else {
+        state->arena_status = block.status();
+        ++heap_fallbacks_;
+      }
+    } else {
+      state->arena_status = MakeError(Reason::kShutDown, "the exporter is draining or closed");
+    }
+    Settle(std::move(lock));
+  }
+  if (state->block) {
+    if (one_sided_) {
+      // A reader with an old descriptor of this memory must not find a frame that looks whole.
+      std::byte* frame = state->bytes.data() - wire::kFrameStampBytes;
+      wire::WriteFrameHeader(frame, 0);
+      wire::WriteFrameTrailer(frame, nbytes, 0);
+    }
+    return Staged(std::move(state));
+  }
+  constexpr uint64_t kAlign = 64;
+  if (nbytes <= UINT64_MAX - kAlign) {
+    const uint64_t rounded = std::max<uint64_t>((nbytes + kAlign - 1) / kAlign * kAlign, kAlign);
+    state->heap = {static_cast<std::byte*>(std::aligned_alloc(kAlign, rounded)), &std::free};
+  }
+  if (state->heap) {
+    state->bytes = {state->heap.get(), nbytes};
+  } else {
+    state->arena_status =
+        MakeError(Reason::kNoMemory, StrCat(nbytes, " bytes fit neither the arena (",
+                                            state->arena_status.message(), ") nor the heap"));
+  }
+  return Staged(std::move(state));
+}
+
+Lease ExporterCore::Publish(std::unique_ptr<Staged::State> staged, const PublishOptions& options) {
+  auto lease = std::make_unique<Lease::State>();
+  lease->core = staged->core;
+  lease->heap = std::move(staged->heap);
+  lease->bytes = staged->bytes;
+  lease->wants_done = options.readers > 0;
+  if (options_.checksum) lease->checksum = XXH3_64bits(lease->bytes.data(), lease->bytes.size());
+  if (!staged->block) {
+    lease->key = options.key.value_or(0);
+    lease->exported = staged->arena_status;
+    return Lease(std::move(lease));
+  }
+  const uint64_t id = staged->block->id;
+  lease->id = id;
+  lease->ref.id = id;
+
+  std::unique_lock<std::mutex> lock(mu_);
+  if (!accepting_) {
+    lease->key = options.key.value_or(0);
+    lease->exported = MakeError(Reason::kShutDown, "the exporter is draining or closed");
+    return Lease(std::move(lease));
+  }
+  const Instant now = Now();
+  arena::PublishTerms terms{
+      .readers = options.readers,
+      .one_sided = one_sided_,
+      .token = random_.Bytes<16>(),
+      .expires = SaturatingAdd(now, options.ttl.value_or(options_.lease_ttl))};
+  absl::StatusOr<uint64_t> generation;
+  do {
+    // [0, 2^63 - 2]: what SMG's own gateway mints.
+    terms.key = options.key ? *options.key : static_cast<int64_t>(random_.Next64() % INT64_MAX);
+    generation = book_.Publish(id, terms, now);
+  } while (!generation.ok() && !options.key &&
+           ReasonOf(generation.status()) == Reason::kDuplicateKey);
+  lease->key = *terms.key;
+  if (!generation.ok()) {
+    lease->exported = generation.status();
+    return Lease(std::move(lease));
+  }
+  lease->ref = {.id = id, .generation = *generation, .token = terms.token};
+  publishing_.emplace(id, std::nullopt);
+  Settle(std::move(lock));
+
+  if (one_sided_) {
+    std::byte* frame = At(staged->block->payload_offset) - wire::kFrameStampBytes;
+    wire::WriteFrameHeader(frame, *generation);
+    wire::WriteFrameTrailer(frame, lease->bytes.size(), *generation);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  {
+    const std::shared_lock<std::shared_mutex> engines_lock(engines_mu_);
+    for (const auto& e : engines_) {
+      e->Publish({.ref = lease->ref,
+                  .payload_offset = staged->block->payload_offset,
+                  .nbytes = lease->bytes.size()});
+    }
+  }
+  std::optional<arena::Effect> ended_meanwhile;
+  {
+    const std::lock_guard<std::mutex> again(mu_);
+    const auto it = publishing_.find(id);
+    ended_meanwhile = it->second;
+    publishing_.erase(it);
+  }
+  if (ended_meanwhile) Retire(*ended_meanwhile);
+  return Lease(std::move(lease));
+}
+
+absl::StatusOr<std::string> ExporterCore::EncodeDescriptor(const Lease::State& lease,
+                                                           Lease::Ways ways) const {
+  wire::Descriptor d{.instance = instance_,
+                     .lease = lease.ref,
+                     .key = lease.key,
+                     .nbytes = lease.bytes.size(),
+                     .checksum = lease.checksum,
+                     .wants_done = lease.wants_done,
+                     .ways = {}};
+  if (ways.shm) d.ways.insert(d.ways.end(), shm_ways_.begin(), shm_ways_.end());
+  if (ways.remote) d.ways.insert(d.ways.end(), remote_ways_.begin(), remote_ways_.end());
+  if (d.ways.empty()) {
+    return MakeError(Reason::kLaneOff, StrCat("this exporter serves ",
+                                              ways.shm ? "no shm (local_socket is empty)" : "",
+                                              ways.shm && ways.remote ? " and " : "",
+                                              ways.remote ? "no remote (listen is empty)" : ""));
+  }
+  return wire::EncodeDescriptor(d);
+}
+
+void ExporterCore::Drop(uint64_t id) {
+  std::unique_lock<std::mutex> lock(mu_);
+  book_.Drop(id);
+  Settle(std::move(lock));
+}
+
+void ExporterCore::Detach(uint64_t id) {
+  std::unique_lock<std::mutex> lock(mu_);
+  book_.Detach(id);
+  Settle(std::move(lock));
+}
+
+absl::Status ExporterCore::Cancel(int64_t key) {
+  std::unique_lock<std::mutex> lock(mu_);
+  absl::Status status = book_.Cancel(key);
+  Settle(std::move(lock));
+  return status;
+}
+
+absl::Status ExporterCore::Drain(Duration timeout) {
+  std::unique_lock<std::mutex> lock(mu_);
+  accepting_ = false;
+  const Instant until = SaturatingAdd(real_clock_.Now(), timeout);
+  const auto drained = [&] { return closing_ || book_.stats().published == 0; };
+  const bool done = until == kNever ? (lease_ended_.wait(lock, drained), true)
+                                    : lease_ended_.wait_until(lock, until, drained);
+  if (done) return absl::OkStatus();
+  return MakeError(Reason::kTimedOut,
+                   StrCat(book_.stats().published, " leases are still readable after ",
+                          std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count(),
+                          " ms of draining"));
+}
+
+void ExporterCore::Close() {
+  std::call_once(close_once_, [&] {
+    {
+      const std::lock_guard<std::mutex> lock(mu_);
+      accepting_ = false;
+      closing_ = true;
+    }
+    reaper_wakes_.notify_all();
+    lease_ended_.notify_all();
+    if (reaper_.joinable()) reaper_.join();
+    std::vector<std::unique_ptr<engine::ExportEngine>> engines;
+    {
+      const std::unique_lock<std::shared_mutex> lock(engines_mu_);
+      engines.swap(engines_);
+    }
+  });
+}
+
+ExporterStats ExporterCore::stats() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  const arena::LeaseBookStats s = book_.stats();
+  return {.arena_bytes = options_.arena_bytes,
+          .free_bytes = s.free_bytes,
+          .used_bytes = s.used_bytes,
+          .resting_bytes = s.resting_bytes,
+          .writing = s.writing,
+          .published = s.published,
+          .ended = s.ended,
+          .resting = s.resting,
+          .heap_fallbacks = heap_fallbacks_};
+}
+
+absl::StatusOr<engine::PinnedBytes> ExporterCore::Open(const wire::LeaseRef& ref, uint64_t offset,
+                                                       uint64_t length) {
+  std::unique_lock<std::mutex> lock(mu_);
+  if (book_.NextDeadline() <= Now()) book_.Advance(Now());
+  const absl::StatusOr<arena::LeaseBlock> block = book_.Open(ref, offset, length);
+  Settle(std::move(lock));
+  if (!block.ok()) return block.status();
+  return engine::PinnedBytes({At(block->payload_offset), length}, [this, id = ref.id] {
+    std::unique_lock<std::mutex> unpin_lock(mu_);
+    book_.Unpin(id);
+    Settle(std::move(unpin_lock));
+  });
+}
+
+void ExporterCore::Done(const wire::LeaseRef& ref) {
+  std::unique_lock<std::mutex> lock(mu_);
+  // A reader of a lease that has ended since is no news.
+  book_.Done(ref).IgnoreError();
+  Settle(std::move(lock));
+}
+
+void ExporterCore::Quiesced(const wire::LeaseRef& ref) { EngineLetGo(ref.id); }
+
+void ExporterCore::EngineLetGo(uint64_t id) {
+  std::unique_lock<std::mutex> lock(mu_);
+  const auto it = retiring_.find(id);
+  if (it == retiring_.end() || --it->second > 0) return;
+  retiring_.erase(it);
+  book_.Retired(id);
+  Settle(std::move(lock));
+}
+
+void ExporterCore::Settle(std::unique_lock<std::mutex> lock) {
+  if (book_.NextDeadline() < reaper_sleeps_until_) reaper_wakes_.notify_one();
+  const arena::Effects effects = book_.TakeEffects();
+  if (effects.empty()) return;
+  bool ended = false;
+  for (const arena::Effect& e : effects) {
+    switch (e.kind) {
+      case arena::Effect::Kind::kPoison: {
+        std::byte* frame = At(e.payload_offset) - wire::kFrameStampBytes;
+        wire::WriteFrameHeader(frame, 0);
+        wire::WriteFrameTrailer(frame, e.nbytes, 0);
+        break;
+      }
+      case arena::Effect::Kind::kEnded:
+        ended = true;
+        break;
+      case arena::Effect::Kind::kFreed:
+        break;
+    }
+  }
+  if (!ended) return;
+  lease_ended_.notify_all();
+  std::vector<arena::Effect> retire_now;
+  for (const arena::Effect& e : effects) {
+    if (e.kind != arena::Effect::Kind::kEnded) continue;
+    const auto it = publishing_.find(e.id);
+    if (it != publishing_.end()) {
+      it->second = e;
+    } else {
+      retire_now.push_back(e);
+    }
+  }
+  lock.unlock();
+  for (const arena::Effect& e : retire_now) Retire(e);
+  if (!options_.on_event) return;
+  for (const arena::Effect& e : effects) {
+    if (e.kind != arena::Effect::Kind::kEnded || e.cause == arena::EndCause::kDropped) continue;
+    options_.on_event({.kind = EventKind(e.cause), .key = e.key, .nbytes = e.nbytes});
+  }
+}
+
+void ExporterCore::Retire(const arena::Effect& ended) {
+  const std::shared_lock<std::shared_mutex> engines_lock(engines_mu_);
+  {
+    // One more than there are engines, so that a Quiesced that overtakes this loop cannot end it.
+    const std::lock_guard<std::mutex> lock(mu_);
+    retiring_.emplace(ended.id, engines_.size() + 1);
+  }
+  for (const auto& e : engines_) {
+    if (e->Retire({.id = ended.id, .generation = ended.generation})) EngineLetGo(ended.id);
+  }
+  EngineLetGo(ended.id);
+}
+
+void ExporterCore::Reap() {
+  std::unique_lock<std::mutex> lock(mu_);
+  while (!closing_) {
+    reaper_sleeps_until_ = book_.NextDeadline();
+    if (reaper_sleeps_until_ == kNever) {
+      reaper_wakes_.wait(lock);
+    } else if (Now() < reaper_sleeps_until_) {
+      reaper_wakes_.wait_until(lock, reaper_sleeps_until_);
+    }
+    if (closing_ || Now() < book_.NextDeadline()) continue;
+    book_.Advance(Now());
+    Settle(std::move(lock));
+    lock = std::unique_lock<std::mutex>(mu_);
+  }
+}
+
+}  // namespace tensorferry

@@ -1,0 +1,128 @@
+// The exporter behind its handles: shared by Exporter, Staged and Lease, and what engines call back
+// into.
+//
+// Three locks, always taken in this order and none held while an engine or a callback is called,
+// except the first, which is only shared then:
+//   engines_mu_  keeps the engines alive while they are called
+//   mu_          the book of leases and everything beside it
+//   reaper's     (mu_ with its condition variable)
+#ifndef TENSORFERRY_EXPORTER_EXPORTER_CORE_H_
+#define TENSORFERRY_EXPORTER_EXPORTER_CORE_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "tensorferry/arena/lease_book.h"
+#include "tensorferry/arena/mapping.h"
+#include "tensorferry/base/random.h"
+#include "tensorferry/exporter/exporter.h"
+
+namespace tensorferry {
+
+class ExporterCore final : public engine::LeaseSource,
+                           public std::enable_shared_from_this<ExporterCore> {
+ public:
+  static absl::StatusOr<std::shared_ptr<ExporterCore>> Create(ExporterOptions options);
+  ~ExporterCore() override;
+
+  Staged Stage(uint64_t nbytes);
+  Lease Publish(std::unique_ptr<Staged::State> staged, const PublishOptions& options);
+  absl::StatusOr<std::string> EncodeDescriptor(const Lease::State& lease, Lease::Ways ways) const;
+  // The owner's handle of a block in the arena goes away.
+  void Drop(uint64_t id);
+  void Detach(uint64_t id);
+
+  absl::Status Cancel(int64_t key);
+  absl::Status Drain(Duration timeout);
+  void Close();
+
+  void WaitPrefaulted() const { mapping_->WaitPrefaulted(); }
+  const wire::InstanceId& instance() const { return instance_; }
+  const std::vector<std::string>& transports() const { return transports_; }
+  const std::string& listen_address() const { return listen_address_; }
+  ExporterStats stats() const;
+
+  // engine::LeaseSource
+  absl::StatusOr<engine::PinnedBytes> Open(const wire::LeaseRef& ref, uint64_t offset,
+                                           uint64_t length) override;
+  void Done(const wire::LeaseRef& ref) override;
+  void Quiesced(const wire::LeaseRef& ref) override;
+
+ private:
+  explicit ExporterCore(ExporterOptions options);
+  absl::Status Start();
+  absl::Status AddEngine(std::unique_ptr<engine::ExportEngine> engine);
+  Instant Now() const { return clock_->Now(); }
+  std::byte* At(uint64_t offset) const { return mapping_->data() + offset; }
+
+  // Carries out what the book asks for; called after every change of it. `lock` holds mu_ and is
+  // released.
+  void Settle(std::unique_lock<std::mutex> lock);
+  // Asks the engines to let go of an ended lease. Without locks.
+  void Retire(const arena::Effect& ended);
+  // One engine less at it; takes mu_.
+  void EngineLetGo(uint64_t id);
+  void Reap();
+
+  ExporterOptions options_;
+  const RealClock real_clock_;
+  const Clock* const clock_;
+  std::unique_ptr<arena::Mapping> mapping_;
+  wire::InstanceId instance_;
+  std::vector<std::string> transports_;
+  std::string listen_address_;
+  std::vector<wire::Way> shm_ways_, remote_ways_;
+  bool one_sided_ = false;
+
+  mutable std::shared_mutex engines_mu_;
+  std::vector<std::unique_ptr<engine::ExportEngine>> engines_;
+
+  mutable std::mutex mu_;
+  std::condition_variable reaper_wakes_;
+  std::condition_variable lease_ended_;
+  RandomSource random_;  // before the book, whose first generation it gives
+  arena::LeaseBook book_;
+  // Leases whose engines are just being told of them; one that ends meanwhile is retired
+  // afterwards.
+  absl::flat_hash_map<uint64_t, std::optional<arena::Effect>> publishing_;
+  // Ended leases, with the number of engines that have not let go yet.
+  absl::flat_hash_map<uint64_t, size_t> retiring_;
+  Instant reaper_sleeps_until_ = kNever;
+  bool accepting_ = true;
+  bool closing_ = false;
+  uint64_t heap_fallbacks_ = 0;
+
+  std::once_flag close_once_;
+  std::thread reaper_;
+};
+
+struct Staged::State {
+  std::shared_ptr<ExporterCore> core;
+  std::optional<arena::LeaseBlock> block;                                 // in the arena
+  std::unique_ptr<std::byte, void (*)(void*)> heap = {nullptr, nullptr};  // or here
+  std::span<std::byte> bytes;
+  absl::Status arena_status;  // why not in the arena
+};
+
+struct Lease::State {
+  std::shared_ptr<ExporterCore> core;
+  std::optional<uint64_t> id;  // in the arena, until dropped or detached
+  std::unique_ptr<std::byte, void (*)(void*)> heap = {nullptr, nullptr};
+  std::span<const std::byte> bytes;
+  int64_t key = 0;
+  absl::Status exported;
+  wire::LeaseRef ref;
+  bool wants_done = false;
+  std::optional<uint64_t> checksum;
+};
+
+}  // namespace tensorferry
+
+#endif  // TENSORFERRY_EXPORTER_EXPORTER_CORE_H_

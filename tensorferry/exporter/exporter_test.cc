@@ -1,0 +1,309 @@
+#include "tensorferry/exporter/exporter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "tensorferry/base/error.h"
+#include "tensorferry/exporter/exporter_testing.h"
+
+namespace tensorferry {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+wire::Descriptor Decode(const Lease& lease, Lease::Ways ways = {}) {
+  const absl::StatusOr<std::string> bytes = lease.Descriptor(ways);
+  EXPECT_TRUE(bytes.ok()) << bytes.status();
+  return *wire::DecodeDescriptor(std::as_bytes(std::span(*bytes)));
+}
+
+// Collects events; waiting for one is waiting for the call.
+class Events {
+ public:
+  std::function<void(const LeaseEvent&)> Sink() {
+    return [this](const LeaseEvent& e) {
+      const std::lock_guard<std::mutex> lock(mu_);
+      events_.push_back(e);
+      changed_.notify_all();
+    };
+  }
+  LeaseEvent Next() {
+    std::unique_lock<std::mutex> lock(mu_);
+    changed_.wait(lock, [&] { return taken_ < events_.size(); });
+    return events_[taken_++];
+  }
+  size_t count() {
+    const std::lock_guard<std::mutex> lock(mu_);
+    return events_.size();
+  }
+
+ private:
+  std::mutex mu_;
+  std::condition_variable changed_;
+  std::vector<LeaseEvent> events_;
+  size_t taken_ = 0;
+};
+
+TEST(ExporterTest, StagedBytesAreAlignedAndBecomeTheLease) {
+  ExporterForTest gateway;
+  Staged staged = gateway->Stage(1000);
+  ASSERT_TRUE(staged.in_arena());
+  ASSERT_EQ(staged.bytes().size(), 1000);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(staged.bytes().data()) % 64, 0);
+  const auto pattern = Pattern(1000, 1);
+  std::memcpy(staged.bytes().data(), pattern.data(), 1000);
+  const Lease lease = std::move(staged).Publish({.key = 42});
+  EXPECT_TRUE(lease.exported().ok());
+  EXPECT_EQ(lease.key(), 42);
+  EXPECT_TRUE(std::ranges::equal(lease.bytes(), pattern));
+  const wire::Descriptor d = Decode(lease);
+  EXPECT_EQ(d.instance, gateway->instance());
+  EXPECT_EQ(d.key, 42);
+  EXPECT_EQ(d.nbytes, 1000);
+  EXPECT_FALSE(d.wants_done);
+  EXPECT_EQ(d.ways.size(), 2);
+}
+
+TEST(ExporterTest, DescriptorOffersOnlyTheWaysAskedFor) {
+  ExporterForTest gateway;
+  const Lease lease = gateway->Export(Pattern(64, 1), {});
+  const wire::Descriptor shm = Decode(lease, {.shm = true, .remote = false});
+  ASSERT_EQ(shm.ways.size(), 1);
+  EXPECT_TRUE(std::holds_alternative<wire::LocalWay>(shm.ways[0]));
+  const wire::Descriptor remote = Decode(lease, {.shm = false, .remote = true});
+  ASSERT_EQ(remote.ways.size(), 1);
+  EXPECT_EQ(std::get<wire::NetWay>(remote.ways[0]).addresses.front().ToString(),
+            gateway->listen_address());
+  EXPECT_EQ(ReasonOf(lease.Descriptor({.shm = false, .remote = false}).status()), Reason::kLaneOff);
+}
+
+TEST(ExporterTest, AFullArenaFallsBackToTheHeap) {
+  ExporterForTest gateway([](ExporterOptions* o) { o->arena_bytes = 1 << 20; });
+  const Lease first = gateway->Export(Pattern(900'000, 1), {});
+  ASSERT_TRUE(first.exported().ok());
+  const auto pattern = Pattern(900'000, 2);
+  Lease second = gateway->Export(pattern, {.key = 5});
+  EXPECT_EQ(ReasonOf(second.exported()), Reason::kArenaFull);
+  EXPECT_THAT(second.exported().message(), HasSubstr("arena_bytes"));
+  EXPECT_EQ(ReasonOf(second.Descriptor().status()), Reason::kArenaFull);
+  EXPECT_TRUE(std::ranges::equal(second.bytes(), pattern));
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(second.bytes().data()) % 64, 0);
+  EXPECT_EQ(gateway->stats().heap_fallbacks, 1);
+}
+
+TEST(ExporterTest, AnAbsurdSizeIsAnErrorOfTheLeaseNotACrash) {
+  ExporterForTest gateway;
+  for (const uint64_t nbytes : {UINT64_MAX, UINT64_MAX - 63, uint64_t{1} << 62}) {
+    Staged staged = gateway->Stage(nbytes);
+    EXPECT_FALSE(staged.in_arena());
+    EXPECT_THAT(staged.bytes(), IsEmpty());
+    EXPECT_EQ(ReasonOf(std::move(staged).Publish({}).exported()), Reason::kNoMemory);
+  }
+}
+
+TEST(ExporterTest, ADuplicateKeyKeepsItsBytesAndTheFirstLease) {
+  ExporterForTest gateway;
+  const Lease first = gateway->Export(Pattern(100, 1), {.key = 7});
+  const auto pattern = Pattern(100, 2);
+  {
+    const Lease second = gateway->Export(pattern, {.key = 7});
+    EXPECT_EQ(ReasonOf(second.exported()), Reason::kDuplicateKey);
+    EXPECT_TRUE(std::ranges::equal(second.bytes(), pattern));
+  }
+  EXPECT_TRUE(first.Descriptor().ok());
+  EXPECT_EQ(gateway->stats().published, 1);
+}
+
+TEST(ExporterTest, KeysAreReusableOnceTheLeaseHasEnded) {
+  ExporterForTest gateway;
+  uint64_t generation = 0;
+  for (int i = 0; i < 100; ++i) {
+    const Lease lease = gateway->Export(Pattern(100, 1), {.key = 7});
+    ASSERT_TRUE(lease.exported().ok());
+    const uint64_t next = Decode(lease).lease.generation;
+    EXPECT_NE(next, generation);
+    generation = next;
+  }
+}
+
+TEST(ExporterTest, DroppingGivesTheMemoryBack) {
+  ExporterForTest gateway;
+  const uint64_t free_bytes = gateway->stats().free_bytes;
+  { const Staged never_published = gateway->Stage(1 << 20); }
+  { const Lease lease = gateway->Export(Pattern(1 << 20, 1), {}); }
+  Staged staged = gateway->Stage(1 << 20);
+  staged = gateway->Stage(1 << 10);
+  staged = Staged();
+  Lease lease = gateway->Export(Pattern(1 << 20, 1), {});
+  lease = gateway->Export(Pattern(1 << 10, 1), {});
+  lease = Lease();
+  EXPECT_EQ(gateway->stats().free_bytes, free_bytes);
+}
+
+TEST(ExporterTest, CancelEndsADetachedLeaseOnce) {
+  Events events;
+  ExporterForTest gateway([&](ExporterOptions* o) { o->on_event = events.Sink(); });
+  const uint64_t free_bytes = gateway->stats().free_bytes;
+  gateway->Export(Pattern(100, 1), {.key = -3, .readers = 2}).Detach();
+  EXPECT_EQ(gateway->stats().published, 1);
+  EXPECT_TRUE(gateway->Cancel(-3).ok());
+  const LeaseEvent event = events.Next();
+  EXPECT_EQ(event.kind, LeaseEvent::Kind::kCancelled);
+  EXPECT_EQ(event.key, -3);
+  EXPECT_EQ(event.nbytes, 100);
+  EXPECT_EQ(ReasonOf(gateway->Cancel(-3)), Reason::kLeaseEnded);
+  EXPECT_EQ(gateway->stats().free_bytes, free_bytes);
+}
+
+TEST(ExporterTest, ALeaseExpiresAtItsTimeAndItsBytesStayWithItsOwner) {
+  Events events;
+  ExporterForTest gateway([&](ExporterOptions* o) { o->on_event = events.Sink(); });
+  const auto pattern = Pattern(100, 1);
+  const Lease lease = gateway->Export(pattern, {.key = 1, .ttl = milliseconds(1)});
+  EXPECT_EQ(events.Next().kind, LeaseEvent::Kind::kExpired);
+  EXPECT_TRUE(std::ranges::equal(lease.bytes(), pattern));
+  EXPECT_EQ(gateway->stats().published, 0);
+  EXPECT_EQ(gateway->stats().ended, 1);
+}
+
+TEST(ExporterTest, AShorterTtlWakesTheReaperThatSleepsForALongerOne) {
+  Events events;
+  ExporterForTest gateway([&](ExporterOptions* o) { o->on_event = events.Sink(); });
+  const Lease slow = gateway->Export(Pattern(100, 1), {.key = 1, .ttl = seconds(3600)});
+  const Lease fast = gateway->Export(Pattern(100, 1), {.key = 2, .ttl = milliseconds(1)});
+  EXPECT_EQ(events.Next().key, 2);
+}
+
+TEST(ExporterTest, TimeIsTheInjectedClocks) {
+  ManualClock clock;
+  Events events;
+  ExporterForTest gateway([&](ExporterOptions* o) {
+    o->clock = &clock;
+    o->on_event = events.Sink();
+  });
+  const Lease lease = gateway->Export(Pattern(100, 1), {.key = 1, .ttl = seconds(10)});
+  clock.Advance(seconds(9));
+  const Staged before = gateway->Stage(1);
+  EXPECT_EQ(events.count(), 0);
+  clock.Advance(seconds(1));
+  const Staged after = gateway->Stage(1);
+  EXPECT_EQ(events.Next().kind, LeaseEvent::Kind::kExpired);
+}
+
+TEST(ExporterTest, AnInfiniteTtlDoesNotOverflow) {
+  ExporterForTest gateway;
+  const Lease lease = gateway->Export(Pattern(100, 1), {.ttl = Duration::max()});
+  EXPECT_TRUE(lease.exported().ok());
+  EXPECT_EQ(gateway->stats().published, 1);
+}
+
+TEST(ExporterTest, DrainWaitsForReadableLeasesAndRefusesNewOnes) {
+  ExporterForTest gateway;
+  EXPECT_TRUE(gateway->Drain(Duration::zero()).ok());
+  const Lease refused = gateway->Export(Pattern(100, 1), {});
+  EXPECT_EQ(ReasonOf(refused.exported()), Reason::kShutDown);
+  EXPECT_EQ(refused.bytes().size(), 100);
+}
+
+TEST(ExporterTest, DrainSaysHowManyLeasesRemain) {
+  ExporterForTest gateway;
+  Lease a = gateway->Export(Pattern(100, 1), {});
+  Lease b = gateway->Export(Pattern(100, 1), {});
+  const absl::Status status = gateway->Drain(milliseconds(1));
+  EXPECT_EQ(ReasonOf(status), Reason::kTimedOut);
+  EXPECT_THAT(status.message(), HasSubstr("2 leases"));
+  std::thread dropper([&] {
+    a = Lease();
+    b = Lease();
+  });
+  EXPECT_TRUE(gateway->Drain(seconds(60)).ok());
+  dropper.join();
+}
+
+TEST(ExporterTest, HandlesOutliveTheExporter) {
+  auto gateway = std::make_unique<ExporterForTest>();
+  const auto pattern = Pattern(1000, 1);
+  Staged staged = (*gateway)->Stage(1000);
+  const Lease lease = (*gateway)->Export(pattern, {});
+  gateway.reset();
+  std::memset(staged.bytes().data(), 1, staged.bytes().size());
+  EXPECT_TRUE(std::ranges::equal(lease.bytes(), pattern));
+  EXPECT_EQ(ReasonOf(std::move(staged).Publish({}).exported()), Reason::kShutDown);
+}
+
+TEST(ExporterTest, BadOptionsAreNamed) {
+  const TempDir dir;
+  const auto error = [](ExporterOptions options) {
+    const auto created = Exporter::Create(std::move(options));
+    EXPECT_FALSE(created.ok());
+    return created.status();
+  };
+  EXPECT_THAT(error({.arena_bytes = 0}).message(), HasSubstr("arena_bytes"));
+  EXPECT_THAT(error({.arena_bytes = 4096, .max_claim_percent = 101}).message(), HasSubstr("101"));
+  EXPECT_THAT(error({.arena_bytes = 4096, .lease_ttl = Duration::zero()}).message(),
+              HasSubstr("lease_ttl"));
+  EXPECT_EQ(ReasonOf(error({.arena_bytes = 4096, .listen = "0.0.0.0:0"})), Reason::kBadAddress);
+  EXPECT_EQ(ReasonOf(error({.arena_bytes = 4096, .listen = "gateway:1"})), Reason::kBadAddress);
+  // Not an address of this machine (RFC 5737).
+  EXPECT_FALSE(error({.arena_bytes = 4096, .listen = "192.0.2.1:0"}).ok());
+}
+
+TEST(ExporterTest, ATakenPortIsNamed) {
+  ExporterForTest first;
+  const auto second = Exporter::Create({.arena_bytes = 4096, .listen = first->listen_address()});
+  EXPECT_EQ(ReasonOf(second.status()), Reason::kAddressInUse);
+  EXPECT_THAT(second.status().message(), HasSubstr(first->listen_address()));
+}
+
+TEST(ExporterTest, WithoutEnginesEverythingCanStillGoInline) {
+  const auto exporter = Exporter::Create({.arena_bytes = 1 << 20});
+  ASSERT_TRUE(exporter.ok());
+  EXPECT_THAT((*exporter)->transports(), IsEmpty());
+  const Lease lease = (*exporter)->Export(Pattern(100, 1), {});
+  EXPECT_TRUE(lease.exported().ok());
+  EXPECT_EQ(ReasonOf(lease.Descriptor().status()), Reason::kLaneOff);
+}
+
+TEST(ExporterTest, TransportsAreInOrderOfPreference) {
+  ExporterForTest gateway;
+  EXPECT_THAT(gateway->transports(), ElementsAre("local", "tcp"));
+}
+
+TEST(ExporterTest, ManyThreadsStagePublishCancelAndDrop) {
+  ExporterForTest gateway;
+  const uint64_t free_bytes = gateway->stats().free_bytes;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 500; ++i) {
+        const int64_t key = i % 50;  // shared between threads: duplicates and cancels collide
+        Lease lease = gateway->Export(Pattern(64 + 100 * i, t), {.key = key, .readers = 1});
+        if (i % 3 == 0) {
+          const absl::Status ignored = gateway->Cancel(key);
+        }
+        if (i % 5 == 0 && lease.exported().ok()) {
+          std::move(lease).Detach();
+          const absl::Status ignored = gateway->Cancel(key);
+        }
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (int64_t key = 0; key < 50; ++key) {
+    const absl::Status ignored = gateway->Cancel(key);
+  }
+  EXPECT_EQ(gateway->stats().free_bytes, free_bytes);
+  EXPECT_EQ(gateway->stats().published, 0);
+}
+
+}  // namespace
+}  // namespace tensorferry

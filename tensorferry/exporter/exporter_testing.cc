@@ -1,0 +1,64 @@
+#include "tensorferry/exporter/exporter_testing.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+namespace tensorferry {
+
+TempDir::TempDir() {
+  std::string pattern = std::filesystem::temp_directory_path() / "tensorferry-test-XXXXXX";
+  if (::mkdtemp(pattern.data()) == nullptr) std::abort();
+  path_ = pattern;
+}
+
+TempDir::~TempDir() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::vector<std::byte> Pattern(size_t nbytes, uint64_t seed) {
+  std::vector<std::byte> out(nbytes);
+  uint64_t x = seed * 0x9e3779b97f4a7c15ULL + 1;
+  for (std::byte& b : out) {
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    b = static_cast<std::byte>(x >> 32);
+  }
+  return out;
+}
+
+ExporterForTest::ExporterForTest(const Adjust& adjust) : adjust_(adjust) { Create("127.0.0.1:0"); }
+
+void ExporterForTest::Create(std::string listen) {
+  ExporterOptions options;
+  options.arena_bytes = 8 << 20;
+  options.listen = std::move(listen);
+  options.local_socket = dir_.path() + "/gateway.sock";
+  if (adjust_) adjust_(&options);
+  absl::StatusOr<std::unique_ptr<Exporter>> created = Exporter::Create(std::move(options));
+  if (!created.ok()) {
+    ADD_FAILURE() << created.status();
+    std::abort();
+  }
+  exporter_ = *std::move(created);
+}
+
+void ExporterForTest::Restart() {
+  std::string listen = exporter_->listen_address();
+  exporter_.reset();
+  Create(std::move(listen));
+}
+
+Handle HandleOf(const Lease& lease, Lease::Ways ways) {
+  absl::StatusOr<std::string> descriptor = lease.Descriptor(ways);
+  EXPECT_TRUE(descriptor.ok()) << descriptor.status();
+  if (!descriptor.ok()) return {};
+  return {.transport = "tensorferry", .descriptor = *descriptor, .nbytes = lease.bytes().size()};
+}
+
+}  // namespace tensorferry

@@ -1,0 +1,216 @@
+#include "tensorferry/puller/pull_task.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tensorferry/base/error.h"
+#include "tensorferry/base/text.h"
+
+namespace tensorferry {
+namespace {
+
+// The lease itself is the problem: no other way to it would fare better.
+bool IsFinal(Reason reason) {
+  switch (reason) {
+    case Reason::kBadToken:
+    case Reason::kLeaseEnded:
+    case Reason::kOutOfRange:
+    case Reason::kCancelled:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// A view of memory that an engine lends; the engine must not go before it.
+struct Borrowed {
+  std::shared_ptr<engine::PullEngine> engine;
+  std::shared_ptr<const void> hold;
+};
+
+}  // namespace
+
+PullTask::PullTask(PullContext* context, const Handle& handle, const PullOptions& options,
+                   std::optional<std::span<std::byte>> into)
+    : context_(context),
+      cancel_(options.cancel),
+      deadline_(SaturatingAdd(context->clock.Now(), options.timeout)),
+      nbytes_(handle.nbytes),
+      into_(into) {
+  if (absl::Status s = Prepare(handle, options); !s.ok()) result_ = std::move(s);
+}
+
+absl::Status PullTask::Prepare(const Handle& handle, const PullOptions& options) {
+  if (!handle.transport.empty() && handle.transport != "tensorferry") {
+    return MakeError(Reason::kUnknownTransport,
+                     StrCat("a handle of transport \"", handle.transport,
+                            "\" cannot be pulled here; \"tensorferry\" can"));
+  }
+  absl::StatusOr<wire::Descriptor> decoded = wire::DecodeDescriptor(
+      std::as_bytes(std::span(handle.descriptor.data(), handle.descriptor.size())));
+  if (!decoded.ok()) return decoded.status();
+  descriptor_ = *std::move(decoded);
+  if (descriptor_.nbytes != nbytes_) {
+    return MakeError(Reason::kSizeMismatch, StrCat("the handle says ", nbytes_,
+                                                   " bytes, its descriptor ", descriptor_.nbytes));
+  }
+  if (into_ && into_->size() != nbytes_) {
+    return MakeError(Reason::kSizeMismatch,
+                     StrCat("a buffer of ", into_->size(), " bytes for a tensor of ", nbytes_));
+  }
+  if (options.key && *options.key != descriptor_.key) {
+    return MakeError(Reason::kKeyMismatch, StrCat("the descriptor belongs to key ", descriptor_.key,
+                                                  ", the request to ", *options.key));
+  }
+  std::vector<absl::Status> refusals;
+  std::string enabled;
+  for (const auto& engine : context_->engines) {
+    StrAppend(&enabled, enabled.empty() ? "" : ", ", engine->transport());
+    absl::Status can = engine->CanTry(descriptor_);
+    if (can.ok()) {
+      candidates_.push_back(engine.get());
+    } else if (ReasonOf(can) != Reason::kNoCommonWay) {
+      StrAppend(&failures_, engine->transport(), ": ", can.message(), "; ");
+      refusals.push_back(std::move(can));
+    }
+  }
+  if (!candidates_.empty()) return absl::OkStatus();
+  if (refusals.empty()) {
+    return MakeError(Reason::kNoCommonWay,
+                     StrCat("the descriptor offers no transport that is enabled here (",
+                            enabled.empty() ? "none is" : enabled, ")"));
+  }
+  // The last one is of the most general transport: what keeps us from it is the cause.
+  absl::Status cause = refusals.back();
+  if (refusals.size() == 1) return cause;
+  return MakeError(*ReasonOf(cause), failures_.substr(0, failures_.size() - 2));
+}
+
+PullTask::Progress PullTask::Step() {
+  if (done()) return Progress::kDone;
+  if (cancel_.cancelled()) {
+    return Finish(MakeError(Reason::kCancelled, "the pull was cancelled by its caller"));
+  }
+  if (context_->shutdown.cancelled()) {
+    return Finish(MakeError(Reason::kShutDown, "the puller is closing"));
+  }
+  if (!op_) return Begin();
+  const Progress progress = op_->Step();
+  return progress == Progress::kDone ? Land() : progress;
+}
+
+PullTask::Progress PullTask::Begin() {
+  engine::PullEngine* engine = candidates_[candidate_];
+  std::span<std::byte> memory;
+  if (into_) {
+    memory = *into_;
+  } else if ((copy_ || !engine->borrows()) && nbytes_ > 0) {
+    if (!landed_in_) {
+      if (!ticket_) {
+        absl::StatusOr<std::unique_ptr<LandingPool::Ticket>> ticket =
+            context_->landing->Request(nbytes_);
+        if (!ticket.ok()) return Fail(ticket.status());
+        ticket_ = *std::move(ticket);
+      }
+      if (!ticket_->granted()) {
+        if (context_->clock.Now() < deadline_) return Progress::kIdle;
+        return Finish(MakeError(
+            Reason::kLandingFull,
+            StrCat("no room for ", nbytes_, " bytes came free in time: ",
+                   context_->landing->used_bytes(), " of ", context_->landing->capacity(),
+                   " bytes of landing memory are in use and ", context_->landing->waiting(),
+                   " pulls wait; release views sooner or raise landing_bytes")));
+      }
+      landed_in_ = ticket_->Take();
+      ticket_.reset();
+    }
+    memory = landed_in_->bytes();
+  }
+  op_ = engine->Start({.descriptor = &descriptor_,
+                       .offset = 0,
+                       .length = nbytes_,
+                       .into = memory,
+                       .into_owner = landed_in_,
+                       .deadline = AttemptDeadline()});
+  return Progress::kMoved;
+}
+
+// What is left, or half of it while there is another way to fall back to.
+Instant PullTask::AttemptDeadline() const {
+  if (deadline_ == kNever || candidate_ + 1 == candidates_.size()) return deadline_;
+  const Instant now = context_->clock.Now();
+  return now + (deadline_ - now) / 2;
+}
+
+PullTask::Progress PullTask::Land() {
+  engine::PullEngine* engine = candidates_[candidate_];
+  absl::StatusOr<engine::Landed> landed = op_->TakeResult();
+  if (!landed.ok()) {
+    op_.reset();
+    if (ReasonOf(landed.status()) == Reason::kClaimLimit && !copy_) {
+      copy_ = true;
+      return Progress::kMoved;
+    }
+    return Fail(landed.status());
+  }
+  if (landed->bytes.size() != nbytes_) {
+    op_.reset();
+    return Fail(MakeError(Reason::kProtocol, StrCat(engine->transport(), " delivered ",
+                                                    landed->bytes.size(), " bytes of ", nbytes_)));
+  }
+  if (descriptor_.checksum &&
+      XXH3_64bits(landed->bytes.data(), landed->bytes.size()) != *descriptor_.checksum) {
+    op_.reset();
+    return Fail(MakeError(Reason::kChecksum,
+                          StrCat("the ", nbytes_, " bytes that arrived over ", engine->transport(),
+                                 " are not those that were staged")));
+  }
+  op_->Acknowledge();
+  std::shared_ptr<const void> hold = landed_in_;
+  const bool borrowed = landed->hold != nullptr;
+  if (borrowed) {
+    const auto owner = std::find_if(context_->engines.begin(), context_->engines.end(),
+                                    [&](const auto& e) { return e.get() == engine; });
+    hold = std::make_shared<Borrowed>(Borrowed{*owner, std::move(landed->hold)});
+  }
+  op_.reset();
+  return Finish(View(landed->bytes, engine->transport(), borrowed, std::move(hold)));
+}
+
+PullTask::Progress PullTask::Fail(const absl::Status& status) {
+  const std::optional<Reason> reason = ReasonOf(status);
+  const bool last = candidate_ + 1 == candidates_.size();
+  if (last || (reason && IsFinal(*reason))) {
+    return Finish(failures_.empty() ? status
+                                    : Annotate(status, failures_.substr(0, failures_.size() - 2)));
+  }
+  StrAppend(&failures_, candidates_[candidate_]->transport(), ": ", status.message(), "; ");
+  ++candidate_;
+  copy_ = false;
+  return Progress::kMoved;
+}
+
+PullTask::Progress PullTask::Finish(absl::StatusOr<View> result) {
+  op_.reset();
+  ticket_.reset();
+  landed_in_.reset();
+  result_ = std::move(result);
+  return Progress::kDone;
+}
+
+absl::StatusOr<View> PullTask::TakeResult() { return *std::move(result_); }
+
+void PullTask::AddWaits(std::vector<pollfd>* waits, Instant* wake) const {
+  if (const int fd = cancel_.fd(); fd >= 0) waits->push_back({fd, POLLIN, 0});
+  waits->push_back({context_->shutdown.fd(), POLLIN, 0});
+  *wake = std::min(*wake, deadline_);
+  if (op_) {
+    op_->AddWaits(waits, wake);
+  } else if (ticket_) {
+    waits->push_back({ticket_->fd(), POLLIN, 0});
+  }
+}
+
+}  // namespace tensorferry

@@ -1,0 +1,212 @@
+#include "tensorferry/puller/puller.h"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "tensorferry/base/error.h"
+#include "tensorferry/base/fd.h"
+#include "tensorferry/engine/local/local_pull_engine.h"
+#include "tensorferry/engine/tcp/tcp_pull_engine.h"
+#include "tensorferry/puller/landing_pool.h"
+#include "tensorferry/puller/pull_task.h"
+#include "tensorferry/puller/task_set.h"
+
+namespace tensorferry {
+namespace {
+
+// Pulls of one PullAll that are under way at a time: enough to keep two ends busy, few enough not
+// to open a connection for each of a thousand.
+constexpr size_t kWindow = 16;
+
+// A thread that drives asynchronous pulls.
+class AsyncLoop {
+ public:
+  using OnDone = std::function<void(absl::StatusOr<View>)>;
+
+  static absl::StatusOr<std::unique_ptr<AsyncLoop>> Create(const Clock* clock) {
+    auto loop = std::unique_ptr<AsyncLoop>(new AsyncLoop(clock));
+    if (!loop->wake_) return SystemError(errno, "eventfd of the puller's thread");
+    loop->thread_ = std::thread([l = loop.get()] { l->Run(); });
+    return loop;
+  }
+
+  // Everything that is under way must end by itself: the puller's shutdown switch is on.
+  ~AsyncLoop() {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard<std::mutex> lock(mu_);
+      stopping_ = true;
+    }
+    (void)::eventfd_write(wake_.get(), 1);
+    thread_.join();
+  }
+
+  void Submit(std::unique_ptr<PullTask> task, OnDone on_done) {
+    {
+      const std::lock_guard<std::mutex> lock(mu_);
+      incoming_.push_back({std::move(task), std::move(on_done)});
+    }
+    (void)::eventfd_write(wake_.get(), 1);
+  }
+
+ private:
+  struct Incoming {
+    std::unique_ptr<PullTask> task;
+    OnDone on_done;
+  };
+
+  explicit AsyncLoop(const Clock* clock) : set_(clock) {}
+
+  void Run() {
+    while (true) {
+      eventfd_t count;
+      (void)::eventfd_read(wake_.get(), &count);
+      std::vector<Incoming> incoming;
+      {
+        const std::lock_guard<std::mutex> lock(mu_);
+        incoming.swap(incoming_);
+        if (stopping_ && incoming.empty() && set_.empty()) return;
+      }
+      for (Incoming& i : incoming) {
+        set_.Add(i.task.release(), [on_done = std::move(i.on_done)](PullTask* task) {
+          const std::unique_ptr<PullTask> owned(task);
+          on_done(owned->TakeResult());
+        });
+      }
+      set_.StepAndWait(wake_.get());
+    }
+  }
+
+  UniqueFd wake_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  TaskSet set_;
+  std::mutex mu_;
+  std::vector<Incoming> incoming_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+class PullerCore {
+ public:
+  static absl::StatusOr<std::shared_ptr<PullerCore>> Create(PullerOptions options) {
+    auto core = std::make_shared<PullerCore>();
+    const auto add = [&](std::unique_ptr<engine::PullEngine> e) {
+      core->context.engines.push_back(options.wrap ? options.wrap(std::move(e)) : std::move(e));
+    };
+    if (options.local)
+      add(engine::CreateLocalPullEngine({.boot_id = std::nullopt, .log = options.log}));
+    if (options.tcp) add(engine::CreateTcpPullEngine({.allow = options.allow, .log = options.log}));
+    for (auto& e : options.engines) core->context.engines.push_back(std::move(e));
+    absl::StatusOr<std::shared_ptr<LandingPool>> landing =
+        LandingPool::Create({.bytes = options.landing_bytes,
+                             .name = "tensorferry-landing",
+                             .setting = "landing_bytes",
+                             .prefault = options.prefault,
+                             .log = options.log});
+    if (!landing.ok()) return landing.status();
+    core->context.landing = *std::move(landing);
+    for (uint32_t i = 0; i < std::max(options.async_threads, 1U); ++i) {
+      absl::StatusOr<std::unique_ptr<AsyncLoop>> loop = AsyncLoop::Create(&core->context.clock);
+      if (!loop.ok()) return loop.status();
+      core->loops.push_back(*std::move(loop));
+    }
+    return core;
+  }
+
+  void Submit(const Handle& handle, const PullOptions& options,
+              std::optional<std::span<std::byte>> into, AsyncLoop::OnDone on_done) {
+    auto task = std::make_unique<PullTask>(&context, handle, options, into);
+    const size_t turn = next_loop.fetch_add(1, std::memory_order_relaxed) % loops.size();
+    loops[turn]->Submit(std::move(task), std::move(on_done));
+  }
+
+  absl::StatusOr<View> Run(const Handle& handle, const PullOptions& options,
+                           std::optional<std::span<std::byte>> into) {
+    PullTask task(&context, handle, options, into);
+    TaskSet set(&context.clock);
+    set.Add(&task, [](PullTask*) {});
+    while (!set.empty()) set.StepAndWait(-1);
+    return task.TakeResult();
+  }
+
+  PullContext context;
+  std::atomic<size_t> next_loop = 0;
+  std::vector<std::unique_ptr<AsyncLoop>> loops;  // last: joined before the context goes
+};
+
+absl::StatusOr<std::unique_ptr<Puller>> Puller::Create(PullerOptions options) {
+  absl::StatusOr<std::shared_ptr<PullerCore>> core = PullerCore::Create(std::move(options));
+  if (!core.ok()) return core.status();
+  return std::unique_ptr<Puller>(new Puller(*std::move(core)));
+}
+
+Puller::Puller(std::shared_ptr<PullerCore> core) : core_(std::move(core)) {}
+
+Puller::~Puller() {
+  core_->context.shutdown.Cancel();
+  core_->loops.clear();
+}
+
+absl::StatusOr<View> Puller::Pull(const Handle& handle, const PullOptions& options) {
+  return core_->Run(handle, options, std::nullopt);
+}
+
+absl::StatusOr<PulledInto> Puller::PullInto(const Handle& handle, std::span<std::byte> into,
+                                            const PullOptions& options) {
+  absl::StatusOr<View> view = core_->Run(handle, options, into);
+  if (!view.ok()) return view.status();
+  return PulledInto{view->transport()};
+}
+
+std::vector<absl::StatusOr<View>> Puller::PullAll(std::span<const Handle> handles,
+                                                  const PullOptions& options) {
+  std::vector<std::unique_ptr<PullTask>> tasks;
+  tasks.reserve(handles.size());
+  for (const Handle& handle : handles) {
+    tasks.push_back(std::make_unique<PullTask>(&core_->context, handle, options, std::nullopt));
+  }
+  TaskSet set(&core_->context.clock);
+  size_t next = 0;
+  while (next < tasks.size() || !set.empty()) {
+    while (next < tasks.size() && set.size() < kWindow)
+      set.Add(tasks[next++].get(), [](PullTask*) {});
+    set.StepAndWait(-1);
+  }
+  std::vector<absl::StatusOr<View>> results;
+  results.reserve(tasks.size());
+  for (const auto& task : tasks) results.push_back(task->TakeResult());
+  return results;
+}
+
+void Puller::PullAsync(Handle handle, PullOptions options, Callback done) {
+  core_->Submit(handle, options, std::nullopt, std::move(done));
+}
+
+void Puller::PullIntoAsync(Handle handle, std::span<std::byte> into, PullOptions options,
+                           IntoCallback done) {
+  core_->Submit(handle, options, into, [done = std::move(done)](absl::StatusOr<View> view) {
+    if (!view.ok()) return done(view.status());
+    done(PulledInto{view->transport()});
+  });
+}
+
+std::vector<std::string> Puller::transports() const {
+  std::vector<std::string> out;
+  for (const auto& e : core_->context.engines) out.emplace_back(e->transport());
+  return out;
+}
+
+PullerStats Puller::stats() const {
+  const LandingPool& landing = *core_->context.landing;
+  return {.landing_bytes = landing.capacity(),
+          .landing_used_bytes = landing.used_bytes(),
+          .waiting_for_landing = landing.waiting()};
+}
+
+}  // namespace tensorferry
