@@ -5,7 +5,8 @@
 // own threads. Order: Start, then any number of Publish/Retire, then the destructor, after which
 // the engine never calls LeaseSource again. `Retire` is the moment that matters: once it has
 // returned, no *new* reader can get at the lease; when it returns false, old readers still do, and
-// the engine calls LeaseSource::Quiesced exactly once when the last has gone.
+// the engine calls LeaseSource::Quiesced exactly once when the last has gone (which may be before
+// Retire has returned its false, on another thread).
 // Thread-safety: Publish, Retire and way() are called from any thread, concurrently for different
 // leases. Publish happens before the lease's descriptor leaves the exporter. Locks: the exporter
 // never calls an engine while it holds a lock that LeaseSource takes; an engine calls LeaseSource
