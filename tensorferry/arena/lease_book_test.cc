@@ -421,5 +421,57 @@ TEST_F(LeaseBookTest, TombstonesLastForTheirTime) {
   EXPECT_TRUE(book_.DoneByKey(9).ok());
 }
 
+// ---- Programming errors: an assert in debug builds, otherwise nothing happens ----
+
+TEST_F(LeaseBookTest, RetiredTwice) {
+  const wire::LeaseRef ref = Publish({.key = 1, .readers = 1});
+  EXPECT_TRUE(book_.Cancel(1).ok());
+  Retire();
+  EXPECT_DEBUG_DEATH(book_.Retired(ref.id), "");
+  EXPECT_EQ(book_.stats().ended, 1u);
+}
+
+TEST_F(LeaseBookTest, RetiredWhileReadable) {
+  const wire::LeaseRef ref = Publish({});
+  EXPECT_DEBUG_DEATH(book_.Retired(ref.id), "");
+  EXPECT_TRUE(book_.Open(ref, 0, 1).ok());
+}
+
+TEST_F(LeaseBookTest, DroppedTwice) {
+  const wire::LeaseRef ref = Publish({});
+  book_.Drop(ref.id);
+  EXPECT_DEBUG_DEATH(book_.Drop(ref.id), "");
+  EXPECT_EQ(book_.stats().ended, 1u);  // the engines still have it
+}
+
+TEST_F(LeaseBookTest, DetachedWhileWriting) {
+  const LeaseBlock block = Stage(10);
+  EXPECT_DEBUG_DEATH(book_.Detach(block.id), "");
+  EXPECT_EQ(book_.stats().writing, 1u);
+}
+
+TEST_F(LeaseBookTest, UnpinnedMoreThanOpened) {
+  const wire::LeaseRef ref = Publish({});
+  EXPECT_DEBUG_DEATH(book_.Unpin(ref.id), "");
+  EXPECT_TRUE(book_.Open(ref, 0, 1).ok());
+}
+
+TEST_F(LeaseBookTest, PublishedTwice) {
+  const wire::LeaseRef ref = Publish({});
+  EXPECT_DEBUG_DEATH(
+      EXPECT_THAT(book_.Publish(ref.id, {}, now_).status(), FailsWith(Reason::kLeaseEnded)), "");
+  EXPECT_TRUE(book_.Open(ref, 0, 1).ok());
+}
+
+TEST_F(LeaseBookTest, CallsOnWhatIsNotHeld) {
+  for (const uint64_t id : {uint64_t{3}, uint64_t{8}, UINT64_MAX}) {
+    EXPECT_DEBUG_DEATH(book_.Drop(id), "");
+    EXPECT_DEBUG_DEATH(book_.Retired(id), "");
+    EXPECT_DEBUG_DEATH(book_.Unpin(id), "");
+    EXPECT_DEBUG_DEATH(EXPECT_FALSE(book_.Publish(id, {}, now_).ok()), "");
+  }
+  ExpectEmpty();
+}
+
 }  // namespace
 }  // namespace tensorferry::arena

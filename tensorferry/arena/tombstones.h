@@ -12,7 +12,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
+#include <optional>
 #include <utility>
 
 #include "absl/container/btree_map.h"
@@ -31,23 +32,23 @@ class Tombstones {
   bool Take(int64_t key);
   void Advance(Instant now);
 
-  size_t size() const { return awaited_.size(); }
+  size_t size() const { return stones_.size(); }
 
  private:
   struct Stone {
     int64_t key;
-    uint64_t number;
-    Instant expires;  // kNever until the next Advance
+    uint64_t number;  // of all tombstones, in their order
+    uint32_t awaited;
+    std::optional<Instant> expires;  // none until the next Advance
   };
-  void DropOldest();
-  void DropTaken();
+  using ByAge = std::list<Stone>;
+  void Drop(ByAge::iterator stone);
 
   const Duration ttl_;
   const size_t max_;
   uint64_t next_number_ = 0;
-  std::deque<Stone> stones_;  // oldest first; may hold ones that awaited_ has no more
-  size_t undated_ = 0;        // of stones_, at its end
-  absl::btree_map<std::pair<int64_t, uint64_t>, uint32_t> awaited_;  // by key and number
+  ByAge stones_;  // oldest first
+  absl::btree_map<std::pair<int64_t, uint64_t>, ByAge::iterator> by_key_;
 };
 
 }  // namespace tensorferry::arena
