@@ -26,7 +26,7 @@ using Kind = Effect::Kind;
 
 constexpr uint64_t kArena = 64 << 10;
 constexpr uint32_t kMaxLeases = 48;
-constexpr uint32_t kMaxTombstones = 12;
+constexpr uint32_t kMaxTombstones = 5;
 constexpr Duration kRest = seconds(90);
 constexpr Duration kTombstoneTtl = seconds(210);
 
@@ -268,7 +268,8 @@ class History {
         Detach(step.which);
         break;
       case Call::kOpen:
-        Open(Ref(step), step.b % 400, step.b / 400 % 400);
+        Open(Ref(step), step.b % 16 == 0 ? UINT64_MAX - step.b % 500 : step.b % 400,
+             step.b / 400 % 400);
         break;
       case Call::kUnpin:
         if (ModelLease* lease =
@@ -451,7 +452,8 @@ class History {
   void Open(const wire::LeaseRef& ref, uint64_t offset, uint64_t length) {
     std::optional<Reason> why;
     ModelLease* lease = Find(ref, why);
-    if (lease != nullptr && offset + length > lease->block.nbytes) why = Reason::kOutOfRange;
+    if (lease != nullptr && (offset > lease->block.nbytes || length > lease->block.nbytes - offset))
+      why = Reason::kOutOfRange;
     const absl::StatusOr<LeaseBlock> range = book_.Open(ref, offset, length);
     ExpectStatus(range.status(), why);
     if (!range.ok()) return;
