@@ -80,7 +80,8 @@ namespace tensorferry {
     "the system or a limit refused memory, a mapping or a descriptor")                            \
   X(kLaneOff, 65, "lane_off", FailedPrecondition, false, "the lane is switched off or missing")   \
   X(kBadOption, 67, "bad_option", InvalidArgument, false, "a setting is outside its range")       \
-  X(kSystem, 66, "system_error", Internal, false, "a system call failed")
+  X(kSystem, 66, "system_error", Internal, false, "a system call failed")                         \
+  X(kBadInput, 80, "bad_input", InvalidArgument, false, "a file is not what it should be")
 
 enum class Reason : uint16_t {
 #define TENSORFERRY_X(id, number, name, code, retryable, meaning) id = number,
