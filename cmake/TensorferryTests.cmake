@@ -23,8 +23,6 @@ endfunction()
 function(tensorferry_test room)
   add_executable(${room}_test ${ARGN})
   target_link_libraries(${room}_test PRIVATE tensorferry_testing GTest::gtest_main)
-  # Relative to the folder that tests run in: absolute, it would keep ccache from serving another clone.
-  target_compile_definitions(${room}_test PRIVATE TENSORFERRY_SOURCE_DIR=".")
   tensorferry_options(${room}_test)
   tensorferry_discover_tests(${room}_test ${room})
 endfunction()
@@ -34,6 +32,8 @@ list(FILTER tensorferry_testing EXCLUDE REGEX "tensorferry/grpc/")
 add_library(tensorferry_testing STATIC ${tensorferry_testing})
 target_link_libraries(tensorferry_testing
   PUBLIC tensorferry GTest::gmock rapidcheck PkgConfig::xxhash absl::random_random)
+# Relative to the folder that tests run in: absolute, it would keep ccache from serving another clone.
+target_compile_definitions(tensorferry_testing PUBLIC TENSORFERRY_SOURCE_DIR=".")
 tensorferry_options(tensorferry_testing)
 
 file(GLOB_RECURSE tensorferry_tests CONFIGURE_DEPENDS tensorferry/*_test.cc)
