@@ -46,6 +46,8 @@ namespace tensorferry {
     "the handle names a descriptor kind that is not known here")                                  \
   X(kTooLarge, 14, "too_large", InvalidArgument, false,                                           \
     "the tensor is larger than the memory that could ever hold it")                               \
+  X(kNoPayload, 15, "no_payload", InvalidArgument, false,                                         \
+    "the tensor carries neither bytes nor a handle")                                              \
   X(kBadToken, 20, "bad_token", PermissionDenied, false, "the token is not the lease's")          \
   X(kLeaseEnded, 21, "lease_ended", NotFound, false,                                              \
     "the lease was read by all its readers, cancelled, expired, or never was")                    \

@@ -20,9 +20,9 @@ using BootId = std::array<uint8_t, 16>;
 
 struct HostIdentity {
   BootId boot_id = {};
-  std::optional<uint32_t> uid;  // effective
+  std::optional<uint32_t> uid = {};  // effective
   // "<boot id>:<device number of /dev/shm>", the token that SMG compares. Empty: not known.
-  std::string shm_namespace;
+  std::string shm_namespace = {};
 
   friend bool operator==(const HostIdentity&, const HostIdentity&) = default;
 };

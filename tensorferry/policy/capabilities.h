@@ -24,13 +24,13 @@ struct Capabilities {
   uint64_t landing_bytes = 0;
   // Largest message that its gRPC server takes. 0: no limit, or not known.
   uint64_t max_inline_bytes = 0;
-  HostIdentity host;
+  HostIdentity host = {};
   // Of our own descriptor (wire/descriptor.h).
-  std::vector<uint32_t> descriptor_versions;
+  std::vector<uint32_t> descriptor_versions = {};
   // 16 random bytes per process, empty for stock workers. Every response echoes it, so that a
   // restart is noticed.
-  std::string instance_id;
-  std::string version;
+  std::string instance_id = {};
+  std::string version = {};
 
   // A worker that does not know our service.
   bool stock() const { return instance_id.empty(); }

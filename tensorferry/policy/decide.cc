@@ -258,6 +258,7 @@ bool InlineMayHelp(Reason failure) {
     case Reason::kSizeMismatch:  // and so would the message's bytes be
     case Reason::kBadShape:
     case Reason::kUnknownDtype:
+    case Reason::kNoPayload:
     case Reason::kCancelled:
     case Reason::kShutDown:  // the worker is going: another worker's business
       return false;

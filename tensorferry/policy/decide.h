@@ -1,13 +1,15 @@
 // Which lanes may carry a tensor, in which order, and why not the others. No I/O, no state.
 //
 //   LaneDecision d = DecideLanes({policy, gateway, worker, {.nbytes = n}});
-//   for (const LaneOffer& offer : d.offers) ...       // best first; empty: the tensor cannot be
-//   sent for (const Rejection& r : d.rejected) ...         // every other lane, with its reason
+//   for (const LaneOffer& offer : d.offers) ...    // best first; empty: it cannot be sent
+//   for (const Rejection& r : d.rejected) ...      // every other lane, with its reason
 //
 // Under Mode::kAuto: shared memory, then the network, then the message; small tensors go in the
 // message. A named lane takes every size, and other lanes come into question only when the operator
 // allows it. Every input of the decision is a field of the query, so that the whole table can be
-// tested. Thread-safety: pure functions.
+// tested.
+//
+// Thread-safety: pure functions.
 #ifndef TENSORFERRY_POLICY_DECIDE_H_
 #define TENSORFERRY_POLICY_DECIDE_H_
 
@@ -70,16 +72,16 @@ struct LanePolicy {
 };
 
 struct GatewayFacts {
-  HostIdentity host;
+  HostIdentity host = {};
   // Of the exporter's running engines, best first.
-  std::vector<std::string> transports;
-  std::vector<uint32_t> descriptor_versions;
+  std::vector<std::string> transports = {};
+  std::vector<uint32_t> descriptor_versions = {};
 };
 
 struct TensorFacts {
   uint64_t nbytes = 0;
   // Why workers cannot fetch this one, although engines run: arena_full, duplicate_key, shut_down.
-  std::optional<LaneReason> unexported;
+  std::optional<LaneReason> unexported = {};
 };
 
 // Everything that a decision depends on. References: for the time of a call.
@@ -92,7 +94,7 @@ struct LaneQuery {
 
 struct LaneOffer {
   Lane lane = Lane::kInline;
-  std::vector<std::string> transports;  // common to both ends, in the gateway's order
+  std::vector<std::string> transports = {};  // common to both ends, in the gateway's order
   friend bool operator==(const LaneOffer&, const LaneOffer&) = default;
 };
 

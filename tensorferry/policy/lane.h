@@ -6,6 +6,7 @@
 //
 // A lane is how a tensor travels: in the message, through memory of the same host, or pulled over a
 // network. A transport is what carried it: "grpc"; "local" or "file"; "tcp", "ucx" or "nixl".
+//
 // Thread-safety: pure functions.
 #ifndef TENSORFERRY_POLICY_LANE_H_
 #define TENSORFERRY_POLICY_LANE_H_

@@ -1,0 +1,89 @@
+#include "tensorferry/gateway/sender.h"
+
+#include "tensorferry/base/host.h"
+#include "tensorferry/base/text.h"
+#include "tensorferry/wire/descriptor.h"
+
+namespace tensorferry {
+namespace {
+
+std::optional<LaneReason> WhyUnexported(const absl::Status& exported) {
+  if (exported.ok()) return std::nullopt;
+  switch (ReasonOf(exported).value_or(Reason::kShutDown)) {
+    case Reason::kArenaFull:
+      return LaneReason::kArenaFull;
+    case Reason::kDuplicateKey:
+      return LaneReason::kDuplicateKey;
+    default:
+      return LaneReason::kShutDown;
+  }
+}
+
+std::string Describe(const Attachment& a, uint64_t nbytes) {
+  std::string out = StrCat("attach: ", nbytes, " bytes, lane ", LaneName(a.lane), " over ",
+                           a.transport, ", reason ", LaneReasonName(a.reason));
+  for (const Rejection& r : a.rejected) {
+    StrAppend(&out, "; not ", LaneName(r.lane), ": ", LaneReasonName(r.reason));
+  }
+  return out;
+}
+
+}  // namespace
+
+absl::Status PullFailure::ToStatus() const {
+  return reason ? MakeError(*reason, message) : absl::InternalError(message);
+}
+
+Sender::Sender(const Exporter* exporter, SenderOptions options) : options_(std::move(options)) {
+  facts_.host = ThisHost();
+  facts_.descriptor_versions = {wire::kDescriptorVersion};
+  if (exporter != nullptr) facts_.transports = exporter->transports();
+}
+
+absl::StatusOr<Sender::Plan> Sender::MakePlan(const Lease& lease, const Capabilities& worker,
+                                              const AttachOptions& options) const {
+  const uint64_t nbytes = lease.bytes().size();
+  if (absl::Status s = CheckTensorBytes(options.shape, options.dtype, nbytes); !s.ok()) {
+    return Annotate(s, "lease");
+  }
+  const LaneQuery query{options.policy ? *options.policy : options_.policy,
+                        facts_,
+                        worker,
+                        {.nbytes = nbytes, .unexported = WhyUnexported(lease.exported())}};
+  LaneDecision decision = DecideLanes(query);
+  if (decision.offers.empty()) return NoLaneError(query, decision);
+  Plan plan;
+  const Lane lane = decision.offers.front().lane;
+  if (lane != Lane::kInline) {
+    // Shared memory leaves the network as a second way in the same handle. The other way round the
+    // worker, which prefers memory, would not take the lane that was asked for.
+    const Lease::Ways ways{.shm = lane == Lane::kShm,
+                           .remote = decision.Find(Lane::kRemote) != nullptr};
+    absl::StatusOr<std::string> descriptor = lease.Descriptor(ways);
+    if (!descriptor.ok()) return descriptor.status();
+    plan.descriptor = *std::move(descriptor);
+  }
+  plan.attachment = {.lane = lane,
+                     .transport = decision.offers.front().transports.front(),
+                     .reason = decision.reason,
+                     .rejected = std::move(decision.rejected),
+                     .may_go_inline = lane != Lane::kInline && decision.Find(Lane::kInline)};
+  if (options_.log) Log(options_.log, LogLevel::kDebug, Describe(plan.attachment, nbytes));
+  return plan;
+}
+
+absl::StatusOr<Attachment> Sender::PlanInline(const Attachment& first,
+                                              const PullFailure& failure) const {
+  const bool may_help = failure.reason ? InlineMayHelp(*failure.reason) : failure.retryable;
+  if (!first.may_go_inline || !may_help) return failure.ToStatus();
+  Attachment again{.lane = Lane::kInline, .transport = "grpc", .reason = LaneReason::kPullFailed};
+  again.rejected = first.rejected;
+  again.rejected.push_back({first.lane, LaneReason::kPullFailed});
+  if (options_.log) {
+    Log(options_.log, LogLevel::kDebug,
+        StrCat("attach: inline after ", LaneName(first.lane), " failed: ", failure.message));
+  }
+  return again;
+}
+
+}  // namespace tensorferry

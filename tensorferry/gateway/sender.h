@@ -1,0 +1,147 @@
+// Puts a published tensor into a message: inline, or as a handle that the worker fetches it by.
+//
+//   Sender sender(exporter.get(), {});
+//   auto sent = sender.Attach(lease, worker, {.dtype = Dtype::kBfloat16, .shape = {3, 448, 448}},
+//                             item->mutable_encoder_input());
+//   grpc::Status status = stub->Encode(&context, request, &response);
+//   if (auto failure = ReadPullFailure(context)) {            // tensorferry/grpc/status.h
+//     auto again = sender.AttachInline(lease, *sent, *failure, item->mutable_encoder_input());
+//     if (again.ok()) ...                                     // one more RPC, with the bytes
+//   }
+//
+// Works with every generated TensorData that has SMG's fields (shape, dtype, and the payload
+// inline, shm or remote), whatever their numbers: Attach is a template, so the library itself
+// carries no protobuf.
+//
+// The lease must live until the RPC has ended: until then the worker fetches from it, and it is
+// what a second try sends. Each try and each worker gets an Attach of its own.
+//
+// Thread-safety: const calls from any thread. Ownership: the exporter outlives the Sender.
+#ifndef TENSORFERRY_GATEWAY_SENDER_H_
+#define TENSORFERRY_GATEWAY_SENDER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tensorferry/base/dtype.h"
+#include "tensorferry/base/error.h"
+#include "tensorferry/base/log.h"
+#include "tensorferry/base/smg_fields.h"
+#include "tensorferry/exporter/exporter.h"
+#include "tensorferry/policy/capabilities.h"
+#include "tensorferry/policy/decide.h"
+
+namespace tensorferry {
+
+struct SenderOptions {
+  LanePolicy policy = {};
+  // Every tensor's lane and reason, at kDebug.
+  LogSink log = {};
+};
+
+struct AttachOptions {
+  Dtype dtype = Dtype::kFloat32;
+  std::vector<uint32_t> shape = {};
+  // Instead of SenderOptions::policy, for this worker or request.
+  std::optional<LanePolicy> policy = {};
+};
+
+// How a tensor was put into its message: the labels of metrics and logs.
+struct Attachment {
+  // What the gateway expects to carry it. When a handle permits several transports the worker
+  // picks, and says which in `tensorferry-received-bin`.
+  Lane lane = Lane::kInline;
+  std::string transport = {};
+  LaneReason reason = LaneReason::kPreferred;
+  std::vector<Rejection> rejected = {};
+  // The policy allows it to go inline after a failed pull.
+  bool may_go_inline = false;
+};
+
+// A worker's own word that it could not fetch a tensor, so that nothing was done with the request.
+// An RPC that failed without one is ambiguous: the worker may have run it.
+struct PullFailure {
+  std::optional<Reason> reason = {};  // none: a name that only the worker's newer version knows
+  std::string message = {};
+  bool retryable = false;
+
+  absl::Status ToStatus() const;
+};
+
+class Sender {
+ public:
+  // `exporter` may be null: everything goes inline then. Its engines run from its Create to its
+  // Close, so what it serves is asked once, here.
+  Sender(const Exporter* exporter, SenderOptions options);
+
+  // Sets dtype, shape and payload. On an error `data` is as it was: kSizeMismatch or kBadShape when
+  // the lease holds other bytes than shape and dtype ask for; when no lane is left, what spoke
+  // against it (see NoLaneError).
+  template <class TensorData>
+  absl::StatusOr<Attachment> Attach(const Lease& lease, const Capabilities& worker,
+                                    const AttachOptions& options, TensorData* data) const;
+
+  // After a failed pull: replaces the handle by the bytes, once. Returns the failure itself when
+  // that cannot help, the tensor went inline already, or the policy forbids another lane; `data` is
+  // then as it was.
+  template <class TensorData>
+  absl::StatusOr<Attachment> AttachInline(const Lease& lease, const Attachment& first,
+                                          const PullFailure& failure, TensorData* data) const;
+
+ private:
+  struct Plan {
+    Attachment attachment;
+    std::string descriptor;  // empty for inline
+  };
+  absl::StatusOr<Plan> MakePlan(const Lease& lease, const Capabilities& worker,
+                                const AttachOptions& options) const;
+  absl::StatusOr<Attachment> PlanInline(const Attachment& first, const PullFailure& failure) const;
+
+  template <class TensorData>
+  static void SetInline(const Lease& lease, TensorData* data) {
+    MutableInline(data)->assign(reinterpret_cast<const char*>(lease.bytes().data()),
+                                lease.bytes().size());
+  }
+
+  SenderOptions options_;
+  GatewayFacts facts_;
+};
+
+template <class TensorData>
+absl::StatusOr<Attachment> Sender::Attach(const Lease& lease, const Capabilities& worker,
+                                          const AttachOptions& options, TensorData* data) const {
+  absl::StatusOr<Plan> plan = MakePlan(lease, worker, options);
+  if (!plan.ok()) return plan.status();
+  const std::string_view dtype = DtypeName(options.dtype);
+  data->mutable_dtype()->assign(dtype.data(), dtype.size());
+  data->mutable_shape()->Clear();
+  data->mutable_shape()->Add(options.shape.begin(), options.shape.end());
+  if (plan->attachment.lane == Lane::kInline) {
+    SetInline(lease, data);
+  } else {
+    auto* remote = data->mutable_remote();
+    remote->set_transport("tensorferry");
+    SetDescriptor(remote, std::move(plan->descriptor));
+    remote->set_nbytes(lease.bytes().size());
+  }
+  return std::move(plan->attachment);
+}
+
+template <class TensorData>
+absl::StatusOr<Attachment> Sender::AttachInline(const Lease& lease, const Attachment& first,
+                                                const PullFailure& failure,
+                                                TensorData* data) const {
+  absl::StatusOr<Attachment> again = PlanInline(first, failure);
+  if (again.ok()) SetInline(lease, data);
+  return again;
+}
+
+}  // namespace tensorferry
+
+#endif  // TENSORFERRY_GATEWAY_SENDER_H_

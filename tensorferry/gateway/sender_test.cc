@@ -1,0 +1,308 @@
+#include "tensorferry/gateway/sender.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "smg/tokenspeed_scheduler.pb.h"
+#include "smg/vllm_engine.pb.h"
+#include "tensorferry/base/host.h"
+#include "tensorferry/base/text.h"
+#include "tensorferry/exporter/exporter_testing.h"
+#include "tensorferry/wire/descriptor.h"
+
+namespace tensorferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr size_t kBytes = 128 * 1024;
+
+// A worker on this host that takes everything.
+Capabilities WorkerHere() {
+  return {.lanes = {Lane::kInline, Lane::kShm, Lane::kRemote},
+          .transports = {"grpc", "local", "tcp"},
+          .landing_bytes = 1 << 30,
+          .max_inline_bytes = 64 << 20,
+          .host = ThisHost(),
+          .descriptor_versions = {wire::kDescriptorVersion},
+          .instance_id = "w1"};
+}
+
+Capabilities WorkerElsewhere() {
+  Capabilities out = WorkerHere();
+  out.host.boot_id = {9};
+  return out;
+}
+
+AttachOptions Named(Mode mode, bool allow_fallback = false) {
+  return {.dtype = Dtype::kUint8,
+          .shape = {kBytes},
+          .policy = LanePolicy{.mode = mode, .allow_fallback = allow_fallback}};
+}
+
+std::vector<std::string> WaysOf(const std::string& descriptor) {
+  const auto decoded = wire::DecodeDescriptor(std::as_bytes(std::span(descriptor)));
+  EXPECT_TRUE(decoded.ok()) << decoded.status();
+  std::vector<std::string> out;
+  for (const wire::Way& way : decoded->ways) {
+    out.push_back(std::holds_alternative<wire::LocalWay>(way) ? "local" : "tcp");
+  }
+  return out;
+}
+
+template <class TensorData>
+class SenderTest : public testing::Test {
+ protected:
+  ExporterForTest gateway_;
+  Sender sender_{&*gateway_, {}};
+  std::vector<std::byte> pattern_ = Pattern(kBytes, 7);
+  Lease lease_ = gateway_->Export(pattern_, {.key = 42});
+  TensorData data_;
+
+  bool HoldsThePattern() const {
+    return std::ranges::equal(std::as_bytes(std::span(data_.inline_())), pattern_);
+  }
+};
+
+// The field numbers differ: see proto/smg.
+using Messages =
+    testing::Types<vllm::grpc::engine::TensorData, tokenspeed::grpc::scheduler::TensorData>;
+TYPED_TEST_SUITE(SenderTest, Messages);
+
+TYPED_TEST(SenderTest, InlineCarriesTheBytes) {
+  const auto sent = this->sender_.Attach(this->lease_, WorkerHere(),
+                                         {.dtype = Dtype::kBfloat16,
+                                          .shape = {kBytes / 4, 2},
+                                          .policy = LanePolicy{.mode = Mode::kInline}},
+                                         &this->data_);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->lane, Lane::kInline);
+  EXPECT_EQ(sent->transport, "grpc");
+  EXPECT_EQ(sent->reason, LaneReason::kMode);
+  EXPECT_EQ(this->data_.dtype(), "bfloat16");
+  EXPECT_THAT(this->data_.shape(), ElementsAre(kBytes / 4, 2));
+  EXPECT_EQ(this->data_.payload_case(), TypeParam::kInline);
+  EXPECT_TRUE(this->HoldsThePattern());
+}
+
+TYPED_TEST(SenderTest, ANamedLaneLimitsTheWays) {
+  for (const auto& [mode, way] : {std::pair{Mode::kShm, "local"}, {Mode::kRemote, "tcp"}}) {
+    const auto sent = this->sender_.Attach(this->lease_, WorkerHere(), Named(mode), &this->data_);
+    ASSERT_TRUE(sent.ok()) << sent.status();
+    EXPECT_EQ(sent->lane, *NamedLane(mode));
+    EXPECT_EQ(sent->transport, way);
+    EXPECT_FALSE(sent->may_go_inline);
+    ASSERT_EQ(this->data_.payload_case(), TypeParam::kRemote);
+    EXPECT_EQ(this->data_.remote().transport(), "tensorferry");
+    EXPECT_EQ(this->data_.remote().nbytes(), kBytes);
+    EXPECT_THAT(WaysOf(this->data_.remote().descriptor()), ElementsAre(way));
+    EXPECT_EQ(this->data_.dtype(), "uint8");
+  }
+}
+
+TYPED_TEST(SenderTest, AutoPermitsBothWaysOnTheSameHost) {
+  const auto sent = this->sender_.Attach(this->lease_, WorkerHere(),
+                                         {.dtype = Dtype::kUint8, .shape = {kBytes}}, &this->data_);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->lane, Lane::kShm);
+  EXPECT_EQ(sent->reason, LaneReason::kPreferred);
+  EXPECT_TRUE(sent->may_go_inline);
+  EXPECT_THAT(WaysOf(this->data_.remote().descriptor()), ElementsAre("local", "tcp"));
+}
+
+TYPED_TEST(SenderTest, AutoUsesTheNetworkBetweenHosts) {
+  const auto sent = this->sender_.Attach(this->lease_, WorkerElsewhere(),
+                                         {.dtype = Dtype::kUint8, .shape = {kBytes}}, &this->data_);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->lane, Lane::kRemote);
+  EXPECT_EQ(sent->reason, LaneReason::kOtherHost);
+  EXPECT_THAT(sent->rejected, ElementsAre(Rejection{Lane::kShm, LaneReason::kOtherHost}));
+  EXPECT_THAT(WaysOf(this->data_.remote().descriptor()), ElementsAre("tcp"));
+}
+
+TYPED_TEST(SenderTest, ANamedNetworkWithFallbackIsNotTakenOverByMemory) {
+  const auto sent =
+      this->sender_.Attach(this->lease_, WorkerHere(), Named(Mode::kRemote, true), &this->data_);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->lane, Lane::kRemote);
+  EXPECT_TRUE(sent->may_go_inline);
+  EXPECT_THAT(WaysOf(this->data_.remote().descriptor()), ElementsAre("tcp"));
+}
+
+TYPED_TEST(SenderTest, AFullArenaSendsTheBytes) {
+  const std::vector<std::byte> large = Pattern(16 << 20, 1);  // the arena has 8 MiB
+  const Lease lease = this->gateway_->Export(large, {});
+  const auto sent = this->sender_.Attach(
+      lease, WorkerHere(), {.dtype = Dtype::kUint8, .shape = {16 << 20}}, &this->data_);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->lane, Lane::kInline);
+  EXPECT_EQ(sent->reason, LaneReason::kArenaFull);
+  EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(this->data_.inline_())), large));
+
+  AttachOptions named = Named(Mode::kRemote);
+  named.shape = {16 << 20};
+  const auto refused = this->sender_.Attach(lease, WorkerHere(), named, &this->data_);
+  EXPECT_EQ(ReasonOf(refused.status()), Reason::kArenaFull) << refused.status();
+}
+
+TYPED_TEST(SenderTest, ADuplicateKeySendsTheBytes) {
+  const Lease second = this->gateway_->Export(this->pattern_, {.key = 42});
+  const auto sent = this->sender_.Attach(second, WorkerHere(),
+                                         {.dtype = Dtype::kUint8, .shape = {kBytes}}, &this->data_);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->reason, LaneReason::kDuplicateKey);
+  EXPECT_TRUE(this->HoldsThePattern());
+}
+
+TYPED_TEST(SenderTest, AClosedExporterSendsTheBytes) {
+  this->gateway_->Close();
+  const Lease lease = this->gateway_->Export(this->pattern_, {});
+  const auto sent = this->sender_.Attach(lease, WorkerHere(),
+                                         {.dtype = Dtype::kUint8, .shape = {kBytes}}, &this->data_);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->lane, Lane::kInline);
+  EXPECT_EQ(sent->reason, LaneReason::kShutDown);
+  EXPECT_TRUE(this->HoldsThePattern());
+}
+
+TYPED_TEST(SenderTest, ALeaseWithoutExporterGoesInline) {
+  const Sender sender(nullptr, {});
+  const auto sent = sender.Attach(this->lease_, WorkerHere(),
+                                  {.dtype = Dtype::kUint8, .shape = {kBytes}}, &this->data_);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->reason, LaneReason::kLaneOff);
+  EXPECT_TRUE(this->HoldsThePattern());
+}
+
+TYPED_TEST(SenderTest, ARefusalLeavesTheMessageAsItWas) {
+  this->data_.set_dtype("before");
+  const auto wrong_size = this->sender_.Attach(
+      this->lease_, WorkerHere(), {.dtype = Dtype::kFloat32, .shape = {kBytes}}, &this->data_);
+  EXPECT_EQ(ReasonOf(wrong_size.status()), Reason::kSizeMismatch);
+  const auto no_lane =
+      this->sender_.Attach(this->lease_, WorkerElsewhere(), Named(Mode::kShm), &this->data_);
+  EXPECT_EQ(ReasonOf(no_lane.status()), Reason::kOtherHost);
+  EXPECT_THAT(std::string(no_lane.status().message()), HasSubstr("use remote between hosts"));
+  EXPECT_EQ(this->data_.dtype(), "before");
+  EXPECT_EQ(this->data_.payload_case(), TypeParam::PAYLOAD_NOT_SET);
+  EXPECT_EQ(this->data_.shape_size(), 0);
+}
+
+TYPED_TEST(SenderTest, EmptyAndScalarTensorsTakeANamedLane) {
+  const Lease empty = this->gateway_->Export({}, {});
+  const Lease scalar = this->gateway_->Export(Pattern(4, 1), {});
+  for (const Mode mode : {Mode::kInline, Mode::kShm, Mode::kRemote}) {
+    AttachOptions options = Named(mode);
+    options.dtype = Dtype::kFloat32;
+    options.shape = {3, 0, 5};
+    const auto sent = this->sender_.Attach(empty, WorkerHere(), options, &this->data_);
+    ASSERT_TRUE(sent.ok()) << sent.status();
+    EXPECT_EQ(sent->lane, *NamedLane(mode));
+    EXPECT_THAT(this->data_.shape(), ElementsAre(3, 0, 5));
+    options.shape = {};
+    const auto second = this->sender_.Attach(scalar, WorkerHere(), options, &this->data_);
+    ASSERT_TRUE(second.ok()) << second.status();
+    EXPECT_EQ(second->lane, *NamedLane(mode));
+    EXPECT_THAT(this->data_.shape(), IsEmpty());
+  }
+  const auto sent = this->sender_.Attach(
+      empty, WorkerHere(), {.dtype = Dtype::kFloat32, .shape = {3, 0, 5}}, &this->data_);
+  EXPECT_EQ(sent->reason, LaneReason::kEmpty);
+  EXPECT_EQ(this->data_.payload_case(), TypeParam::kInline);
+}
+
+TYPED_TEST(SenderTest, AFailedPullIsSentInlineOnce) {
+  const auto first = this->sender_.Attach(
+      this->lease_, WorkerHere(), {.dtype = Dtype::kUint8, .shape = {kBytes}}, &this->data_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const PullFailure failure = {
+      .reason = Reason::kTimedOut, .message = "5 s passed", .retryable = true};
+  const auto second = this->sender_.AttachInline(this->lease_, *first, failure, &this->data_);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->lane, Lane::kInline);
+  EXPECT_EQ(second->transport, "grpc");
+  EXPECT_EQ(second->reason, LaneReason::kPullFailed);
+  EXPECT_THAT(second->rejected, ElementsAre(Rejection{Lane::kShm, LaneReason::kPullFailed}));
+  EXPECT_EQ(this->data_.payload_case(), TypeParam::kInline);
+  EXPECT_THAT(this->data_.shape(), ElementsAre(kBytes));
+  EXPECT_TRUE(this->HoldsThePattern());
+
+  const auto third = this->sender_.AttachInline(this->lease_, *second, failure, &this->data_);
+  EXPECT_EQ(third.status(), MakeError(Reason::kTimedOut, "5 s passed"));
+}
+
+TYPED_TEST(SenderTest, SomeFailuresAreFinal) {
+  const auto first = this->sender_.Attach(
+      this->lease_, WorkerHere(), {.dtype = Dtype::kUint8, .shape = {kBytes}}, &this->data_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const std::string before = this->data_.SerializeAsString();
+  for (const Reason reason : {Reason::kSizeMismatch, Reason::kUnknownDtype, Reason::kKeyMismatch,
+                              Reason::kCancelled, Reason::kShutDown}) {
+    const auto again = this->sender_.AttachInline(this->lease_, *first,
+                                                  {.reason = reason, .message = "x"}, &this->data_);
+    EXPECT_EQ(ReasonOf(again.status()), reason);
+  }
+  // A reason of a newer worker: its own word on retrying counts.
+  EXPECT_FALSE(
+      this->sender_
+          .AttachInline(this->lease_, *first, {.message = "x", .retryable = false}, &this->data_)
+          .ok());
+  EXPECT_EQ(this->data_.SerializeAsString(), before);
+  EXPECT_TRUE(
+      this->sender_
+          .AttachInline(this->lease_, *first, {.message = "x", .retryable = true}, &this->data_)
+          .ok());
+}
+
+TYPED_TEST(SenderTest, ANamedLaneIsNeverResent) {
+  const PullFailure failure = {.reason = Reason::kUnreachable, .message = "x"};
+  const auto first =
+      this->sender_.Attach(this->lease_, WorkerHere(), Named(Mode::kRemote), &this->data_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(
+      ReasonOf(this->sender_.AttachInline(this->lease_, *first, failure, &this->data_).status()),
+      Reason::kUnreachable);
+
+  const auto allowed =
+      this->sender_.Attach(this->lease_, WorkerHere(), Named(Mode::kRemote, true), &this->data_);
+  ASSERT_TRUE(allowed.ok()) << allowed.status();
+  EXPECT_TRUE(this->sender_.AttachInline(this->lease_, *allowed, failure, &this->data_).ok());
+}
+
+TYPED_TEST(SenderTest, ATensorTooLargeForAMessageIsNotResent) {
+  Capabilities worker = WorkerHere();
+  worker.max_inline_bytes = kBytes;
+  const auto first = this->sender_.Attach(
+      this->lease_, worker, {.dtype = Dtype::kUint8, .shape = {kBytes}}, &this->data_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_FALSE(this->sender_
+                   .AttachInline(this->lease_, *first,
+                                 {.reason = Reason::kTimedOut, .message = "x"}, &this->data_)
+                   .ok());
+}
+
+TYPED_TEST(SenderTest, LogsLaneAndReason) {
+  std::vector<std::string> lines;
+  const Sender sender(&*this->gateway_, {.log = [&](LogLevel level, std::string_view line) {
+    EXPECT_EQ(level, LogLevel::kDebug);
+    lines.emplace_back(line);
+  }});
+  const auto first = sender.Attach(this->lease_, WorkerElsewhere(),
+                                   {.dtype = Dtype::kUint8, .shape = {kBytes}}, &this->data_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_TRUE(sender
+                  .AttachInline(this->lease_, *first,
+                                {.reason = Reason::kTimedOut, .message = "5 s passed"},
+                                &this->data_)
+                  .ok());
+  EXPECT_THAT(lines, ElementsAre(StrCat("attach: ", kBytes, " bytes, lane remote over tcp, reason ",
+                                        "other_host; not shm: other_host"),
+                                 "attach: inline after remote failed: 5 s passed"));
+}
+
+}  // namespace
+}  // namespace tensorferry

@@ -1,0 +1,91 @@
+#include "tensorferry/worker/receiver.h"
+
+#include <utility>
+
+#include "tensorferry/base/error.h"
+#include "tensorferry/base/text.h"
+
+namespace tensorferry {
+namespace {
+
+absl::StatusOr<Tensor> WithBytes(Tensor tensor, const View& view) {
+  tensor.bytes = view.bytes();
+  tensor.transport = view.transport();
+  tensor.lane = LaneOfTransport(view.transport()).value_or(Lane::kRemote);
+  tensor.hold = view.hold();
+  tensor.borrowed = view.borrowed();
+  return tensor;
+}
+
+}  // namespace
+
+absl::StatusOr<Tensor> Receiver::Check(const Message& message) const {
+  Tensor out;
+  const absl::StatusOr<Dtype> dtype = ParseDtype(message.dtype);
+  if (!dtype.ok()) return dtype.status();
+  out.dtype = *dtype;
+  out.shape = message.shape;
+  uint64_t nbytes = message.handle.nbytes;
+  switch (message.payload) {
+    case Payload::kNone:
+      return MakeError(Reason::kNoPayload,
+                       StrCat("the tensor ", ShapeText(message.shape),
+                              " has no payload: one of inline, shm, remote must be set"));
+    case Payload::kInline:
+      nbytes = message.inline_bytes.size();
+      out.bytes = std::as_bytes(std::span(message.inline_bytes));
+      break;
+    case Payload::kShm:
+    case Payload::kRemote:
+      break;
+  }
+  if (absl::Status s = CheckTensorBytes(message.shape, *dtype, nbytes); !s.ok()) return s;
+  if (message.payload == Payload::kShm) {
+    return MakeError(
+        Reason::kLaneOff,
+        "a /dev/shm file of an SMG gateway: this version reads none; set that gateway to "
+        "inline, or run Tensorferry in it");
+  }
+  if (message.payload == Payload::kRemote) {
+    if (message.handle.transport == "nixl") {
+      return MakeError(
+          Reason::kUnknownTransport,
+          "handle transport \"nixl\": this version fetches \"tensorferry\" handles only; set "
+          "that gateway to inline, or run Tensorferry in it");
+    }
+    if (puller_ == nullptr) {
+      return MakeError(
+          Reason::kLaneOff,
+          "a handle to fetch, but this worker takes bytes in the message only: it has no "
+          "Puller");
+    }
+  }
+  return out;
+}
+
+absl::StatusOr<Tensor> Receiver::Take(Message message, const PullOptions& options) const {
+  absl::StatusOr<Tensor> tensor = Check(message);
+  if (!tensor.ok() || message.payload == Payload::kInline) return tensor;
+  const absl::StatusOr<View> view = puller_->Pull(message.handle, options);
+  if (!view.ok()) return view.status();
+  return WithBytes(*std::move(tensor), *view);
+}
+
+void Receiver::TakeAsync(Message message, const PullOptions& options, Callback done) const {
+  absl::StatusOr<Tensor> tensor = Check(message);
+  if (!tensor.ok() || message.payload == Payload::kInline) {
+    done(std::move(tensor));
+    return;
+  }
+  puller_->PullAsync(
+      std::move(message.handle), options,
+      [tensor = *std::move(tensor), done = std::move(done)](absl::StatusOr<View> view) mutable {
+        if (!view.ok()) {
+          done(view.status());
+        } else {
+          done(WithBytes(std::move(tensor), *view));
+        }
+      });
+}
+
+}  // namespace tensorferry
