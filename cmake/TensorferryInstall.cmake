@@ -18,7 +18,8 @@ if(TARGET tensorferry_grpc)
   install(EXPORT tensorferryGrpcTargets NAMESPACE tensorferry::
           DESTINATION ${tensorferry_cmake_dir})
   install(DIRECTORY tensorferry/grpc/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensorferry/grpc
-          FILES_MATCHING PATTERN "*.h" PATTERN "*_testing.h" EXCLUDE)
+          FILES_MATCHING PATTERN "*.h" PATTERN "*_testing.h" EXCLUDE
+          PATTERN "capabilities_proto.h" EXCLUDE)
 endif()
 if(TARGET tensorferry_command)
   install(TARGETS tensorferry_command)
