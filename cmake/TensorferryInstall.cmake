@@ -25,6 +25,7 @@ if(TARGET tensorferry_command)
   install(TARGETS tensorferry_command)
 endif()
 
+get_target_property(tensorferry_type tensorferry TYPE)
 configure_package_config_file(
   cmake/tensorferryConfig.cmake.in ${PROJECT_BINARY_DIR}/tensorferryConfig.cmake
   INSTALL_DESTINATION ${tensorferry_cmake_dir})
@@ -37,6 +38,7 @@ install(FILES ${PROJECT_BINARY_DIR}/tensorferryConfig.cmake
 
 file(RELATIVE_PATH tensorferry_pc_prefix
      ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+string(REGEX REPLACE "/$" "" tensorferry_pc_prefix ${tensorferry_pc_prefix})
 configure_file(cmake/tensorferry.pc.in ${PROJECT_BINARY_DIR}/tensorferry.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/tensorferry.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
