@@ -1,13 +1,7 @@
 #include "tools/input/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstdio>
 #include <limits>
 #include <optional>
 #include <set>
@@ -16,9 +10,9 @@
 #include "absl/strings/escaping.h"
 #include "nlohmann/json.hpp"
 #include "tensorferry/base/error.h"
-#include "tensorferry/base/fd.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/wire/bytes.h"
+#include "tools/file_io.h"
 
 namespace tensorferry::tools {
 namespace {
@@ -163,16 +157,6 @@ std::string_view SafetensorsName(Dtype dtype) {
   return "";
 }
 
-absl::Status WriteAll(int fd, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return SystemError(errno, "writing");
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 bool LooksLikeSafetensors(std::span<const std::byte> bytes) {
@@ -215,22 +199,8 @@ absl::Status SaveSafetensors(const std::string& path, const TensorToSave& tensor
   std::array<std::byte, kPrefix> prefix;
   wire::StoreLe(prefix.data(), uint64_t{header.size()});
 
-  const std::string partial = StrCat(path, ".partial");
-  const UniqueFd fd(::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!fd) return SystemError(errno, partial);
-  for (const std::span<const std::byte> part :
-       {std::span<const std::byte>(prefix), wire::AsBytes(header), tensor.bytes}) {
-    if (absl::Status status = WriteAll(fd.get(), part); !status.ok()) {
-      (void)::unlink(partial.c_str());
-      return Annotate(status, path);
-    }
-  }
-  if (::rename(partial.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    (void)::unlink(partial.c_str());
-    return SystemError(error, path);
-  }
-  return absl::OkStatus();
+  const std::span<const std::byte> parts[] = {prefix, wire::AsBytes(header), tensor.bytes};
+  return WriteFile(path, parts);
 }
 
 }  // namespace tensorferry::tools
