@@ -1,7 +1,6 @@
 #include "tensorferry/engine/engine_testing.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -11,8 +10,9 @@
 #include <optional>
 #include <utility>
 
-#include "tensorferry/base/text.h"
 #include "tensorferry/base/error.h"
+#include "tensorferry/base/poll.h"
+#include "tensorferry/base/text.h"
 
 namespace tensorferry::engine {
 namespace {
@@ -198,11 +198,7 @@ std::vector<absl::StatusOr<Landed>> Drive(std::span<PullOp* const> ops, Duration
       }
     }
     if (moved) continue;
-    const Duration sleep = std::max(Duration::zero(), wake - RealClock().Now());
-    const timespec timeout = {
-        .tv_sec = static_cast<time_t>(sleep / std::chrono::seconds(1)),
-        .tv_nsec = static_cast<long>((sleep % std::chrono::seconds(1)).count())};
-    ::ppoll(waits.data(), waits.size(), &timeout, nullptr);
+    PollUntil(&waits, wake, RealClock().Now());
   }
   std::vector<absl::StatusOr<Landed>> out;
   for (auto& result : results) {

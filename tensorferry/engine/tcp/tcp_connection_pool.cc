@@ -59,16 +59,16 @@ absl::StatusOr<std::optional<TcpConnection>> TcpConnectionPool::Get(const Socket
                                                                     Dial* dial) {
   std::lock_guard lock(mutex_);
   Gateway& gateway = GatewayAt(address, now);
+  if (dial->attempt_ != nullptr && dial->attempt_->settled) {
+    // By another caller, who has its connection.
+    const std::shared_ptr<Attempt> ended = std::exchange(dial->attempt_, nullptr);
+    if (!ended->result.ok()) return ended->result;
+  }
   if (dial->attempt_ == nullptr && !fresh && !gateway.idle.empty()) {
     // The one used last: its caches and windows are the warmest, and the others may age out.
     TcpConnection connection = std::move(gateway.idle.back());
     gateway.idle.pop_back();
     return connection;
-  }
-  if (dial->attempt_ != nullptr && dial->attempt_->settled) {
-    // By another caller, who has its connection.
-    const std::shared_ptr<Attempt> ended = std::exchange(dial->attempt_, nullptr);
-    if (!ended->result.ok()) return ended->result;
   }
   if (dial->attempt_ == nullptr) dial->attempt_ = gateway.probe;
   if (dial->attempt_ == nullptr) {

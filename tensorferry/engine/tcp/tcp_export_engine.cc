@@ -46,6 +46,8 @@ class Engine final : public TcpExportEngine {
     stop_.store(true, std::memory_order_release);
     (void)::eventfd_write(wake_.get(), 1);
     thread_.join();
+    // A forked child may hold a copy of the descriptor, and must not keep the port.
+    (void)::shutdown(listener_.get(), SHUT_RDWR);
   }
 
   absl::Status Init();
@@ -107,6 +109,7 @@ class Engine final : public TcpExportEngine {
   bool acceptable_ = false;
   Instant accept_again_ = kNever;  // unless paused
   uint64_t bad_peers_ = 0;
+  uint64_t turned_away_ = 0;
   std::thread thread_;
 };
 
@@ -239,7 +242,7 @@ void Engine::CutOff() {
       continue;
     }
     Log(options_.log, LogLevel::kWarning,
-        StrCat("engine/tcp: cut off a reader that stopped reading: ", peer.connection.Describe()));
+        StrCat("engine/tcp: cut off a reader that took too long: ", peer.connection.Describe()));
     std::erase(ready_, &peer);
     Close(peer);
   }
@@ -274,12 +277,15 @@ bool Engine::AcceptOne() {
     case ENOBUFS: {
       const absl::Status status =
           SystemError(errno, "engine/tcp: cannot accept a connection (see ulimit -n)");
-      Log(options_.log, LogLevel::kError, StdView(status.message()));
+      if (std::has_single_bit(++turned_away_)) {
+        Log(options_.log, LogLevel::kError,
+            StrCat(StdView(status.message()), " (", turned_away_, " such so far)"));
+      }
       // An end at once is better for the reader than silence until its deadline.
       spare_.Reset();
-      const bool turned_away = static_cast<bool>(accept());
+      const bool closed = static_cast<bool>(accept());
       spare_.Reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-      if (!turned_away || !spare_) PauseAccept(RealClock().Now());
+      if (!closed || !spare_) PauseAccept(RealClock().Now());
       return false;
     }
     default:
