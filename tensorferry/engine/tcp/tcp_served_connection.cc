@@ -16,7 +16,7 @@
 namespace tensorferry::engine {
 namespace {
 
-// How much one connection sends before the others get a turn. See docs/tcp.md for the measurement.
+// How much one connection sends before the others get a turn: measured, see docs/tcp.md.
 constexpr int64_t kQuantum = 512 << 10;
 // What a message costs of the turn, so that a stream of empty reads ends it too.
 constexpr int64_t kMessageCost = 4 << 10;
