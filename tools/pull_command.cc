@@ -109,7 +109,9 @@ void AddPullCommand(CLI::App& app, int* exit_code) {
   verb->add_option("--descriptor", arguments->descriptor, "the descriptor, in hexadecimal")
       ->required()
       ->check([](const std::string& text) { return UsageOf(FromHex(text).status()); });
-  verb->add_option("--nbytes", arguments->nbytes, "how many bytes it names")->required();
+  verb->add_option("--nbytes", arguments->nbytes, "how many bytes it names")
+      ->required()
+      ->check(CLI::NonNegativeNumber);
   verb->add_option("--key", arguments->key, "the key that the bytes must have");
   verb->add_option("--out", arguments->out, "file to write the bytes to");
   verb->add_option("--timeout", arguments->timeout, "seconds for all of it")
