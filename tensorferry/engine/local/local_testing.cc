@@ -15,7 +15,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -25,6 +27,7 @@
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/engine_testing.h"
+#include "tensorferry/engine/local/local_export_engine.h"
 #include "tensorferry/engine/local/local_pull_engine.h"
 
 namespace tensorferry::engine {
@@ -161,6 +164,35 @@ ChildProcess::Handler MakeWorker() {
     if (verb == "release") {
       worker->views.clear();
       return "ok";
+    }
+    return "(unknown verb)";
+  };
+}
+
+ChildProcess::Handler MakeGateway() {
+  struct Gateway {
+    uint8_t instance = 1;
+    std::unique_ptr<FakeLeaseSource> leases;
+    std::unique_ptr<LocalExportEngine> engine;
+  };
+  auto gateway = std::make_shared<Gateway>();
+  return [gateway](std::string_view verb, std::string_view argument) -> std::string {
+    if (verb == "instance") {
+      gateway->instance = static_cast<uint8_t>(std::stoi(std::string(argument)));
+      return "ok";
+    }
+    if (verb == "start") {
+      gateway->leases = std::make_unique<FakeLeaseSource>(
+          FakeLeaseSource::Options{.instance = gateway->instance});
+      auto engine = LocalExportEngine::Create({.socket_path = std::string(argument)});
+      if (!engine.ok()) return ReasonText(engine.status());
+      gateway->engine = *std::move(engine);
+      return ReasonText(gateway->engine->Start(gateway->leases->arena(), gateway->leases.get()));
+    }
+    if (verb == "publish") {
+      const PublishedLease lease = gateway->leases->Add(std::stoull(std::string(argument)));
+      gateway->engine->Publish(lease);
+      return Encoded(gateway->leases->DescriptorOf(lease, {gateway->engine->way()}));
     }
     return "(unknown verb)";
   };

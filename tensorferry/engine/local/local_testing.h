@@ -65,6 +65,11 @@ class ChildProcess {
 //   release → drops all views      fork → pid of a child that only sleeps, and holds all we have
 ChildProcess::Handler MakeWorker();
 
+// A gateway with a FakeLeaseSource. Verbs:
+//   start PATH, instance N (before start) → "ok" or the reason's name
+//   publish NBYTES → an encoded descriptor
+ChildProcess::Handler MakeGateway();
+
 // A child that holds all that this process has open and does nothing, until it is killed or the
 // time limit of a test has passed.
 pid_t ForkSleeper();
