@@ -86,7 +86,5 @@ def test_headers_are_complete_and_hold_no_test_helpers(prefix: Path, tmp_path: P
 
 
 def test_as_a_part_of_another_build(tmp_path: Path) -> None:
-    consumer = cmake_build(
-        tmp_path, f"-DTENSORFERRY_SOURCE={ROOT}", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"
-    )
+    consumer = cmake_build(tmp_path, f"-DTENSORFERRY_SOURCE={ROOT}", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
     assert run(consumer, tmp_path / "socket") == EXPECTED
