@@ -1,0 +1,166 @@
+#include "tools/gateway_side.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <netdb.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "smg/tokenspeed_encoder.grpc.pb.h"
+#include "tensorferry/base/error.h"
+#include "tensorferry/base/net.h"
+#include "tensorferry/base/random.h"
+#include "tensorferry/base/text.h"
+#include "tensorferry/grpc/received.h"
+#include "tensorferry/grpc/status.h"
+
+namespace tensorferry::tools {
+namespace {
+
+using tokenspeed::grpc::encoder::EncodeRequest;
+using tokenspeed::grpc::encoder::EncodeResponse;
+using tokenspeed::grpc::encoder::TokenSpeedEncoder;
+
+// The first address of HOST:PORT; here names are resolved, which the library never does.
+absl::StatusOr<SocketAddress> Resolve(const std::string& to) {
+  const size_t colon = to.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == to.size()) {
+    return MakeError(Reason::kBadAddress, StrCat("--to \"", to, "\" is not HOST:PORT"));
+  }
+  std::string host = to.substr(0, colon);
+  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(host.c_str(), to.c_str() + colon + 1, &hints, &found)) {
+    return MakeError(Reason::kBadAddress, StrCat("--to \"", to, "\": ", ::gai_strerror(error)));
+  }
+  sockaddr_storage storage{};
+  std::copy_n(reinterpret_cast<const char*>(found->ai_addr), found->ai_addrlen,
+              reinterpret_cast<char*>(&storage));
+  ::freeaddrinfo(found);
+  return SocketAddress::FromSockaddr(storage);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GatewaySide>> GatewaySide::Create(
+    const GatewaySideOptions& options) {
+  std::unique_ptr<GatewaySide> side(new GatewaySide(options));
+  if (absl::Status s = side->Connect(); !s.ok()) return s;
+  if (absl::Status s = side->StartExporter(); !s.ok()) return s;
+  side->sender_ =
+      std::make_unique<Sender>(side->exporter_.get(), SenderOptions{.log = options.log});
+  return side;
+}
+
+absl::Status GatewaySide::Connect() {
+  if (absl::Status s = Resolve(options_.to).status(); !s.ok()) return s;
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  channel_ = grpc::CreateCustomChannel(options_.to, grpc::InsecureChannelCredentials(), arguments);
+  capabilities_ = std::make_unique<CapabilityClient>(
+      channel_, CapabilityClientOptions{.timeout = options_.timeout});
+  absl::StatusOr<std::shared_ptr<const Capabilities>> worker = AskWorker();
+  if (!worker.ok()) return worker.status();
+  worker_ = *std::move(worker);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const Capabilities>> GatewaySide::AskWorker() {
+  CapabilityClient::Result worker = capabilities_->Get();
+  if (worker.ok()) return *worker;
+  return MakeError(Reason::kUnreachable,
+                   StrCat("no worker answers at ", options_.to, ": ", worker.status().message()));
+}
+
+absl::Status GatewaySide::StartExporter() {
+  ExporterOptions options;
+  options.arena_bytes = options_.arena_bytes;
+  options.log = options_.log;
+  if (options_.shm) options.local_socket = options_.local_socket;
+  if (options_.remote) {
+    options.listen = options_.listen;
+    if (options.listen.empty()) {
+      absl::StatusOr<SocketAddress> peer = Resolve(options_.to);
+      if (!peer.ok()) return peer.status();
+      absl::StatusOr<SocketAddress> local = LocalAddressTowards(*peer);
+      if (!local.ok()) return Annotate(local.status(), "--listen");
+      options.listen = local->ToString();
+    }
+  }
+  absl::StatusOr<std::unique_ptr<Exporter>> exporter = Exporter::Create(std::move(options));
+  if (!exporter.ok()) return exporter.status();
+  exporter_ = *std::move(exporter);
+  exporter_->WaitPrefaulted();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Delivery> GatewaySide::Send(const Outgoing& tensor, const LanePolicy& policy) {
+  Staged staged = exporter_->Stage(tensor.nbytes);
+  if (staged.bytes().size() != tensor.nbytes) {
+    return std::move(staged).Publish({}).exported();
+  }
+  if (absl::Status s = tensor.produce(staged.bytes()); !s.ok()) return s;
+  RandomSource random;
+  const auto room = static_cast<int64_t>(random.Next64() % INT64_MAX);
+  const Lease lease = std::move(staged).Publish({.key = room});
+  Delivery delivery{.sha256 = Sha256(lease.bytes())};
+
+  absl::StatusOr<std::shared_ptr<const Capabilities>> worker = AskWorker();
+  if (!worker.ok()) return worker.status();
+  EncodeRequest request;
+  request.set_request_id(StrCat("encode-", Hex(random.Bytes<16>())));
+  request.add_items()->set_bootstrap_room(room);
+  auto* item = request.mutable_mm_inputs()->add_items();
+  item->set_modality(smg::grpc::common::IMAGE);
+  item->add_placeholders()->set_length(1);
+  auto* data = item->mutable_encoder_input();
+  absl::StatusOr<Attachment> sent = sender_->Attach(
+      lease, **worker, {.dtype = tensor.dtype, .shape = tensor.shape, .policy = policy}, data);
+  const RealClock clock;
+  const Instant began = clock.Now();
+  std::optional<PullFailure> failure;
+  while (sent.ok()) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + options_.timeout);
+    EncodeResponse response;
+    const grpc::Status status =
+        TokenSpeedEncoder::NewStub(channel_)->Encode(&context, request, &response);
+    capabilities_->Observe(context);
+    if (!status.ok()) {
+      const std::optional<PullFailure> reported = ReadPullFailure(context);
+      if (!reported || failure) {
+        return Annotate(FromGrpc(status, context), StrCat("worker ", options_.to));
+      }
+      failure = reported;
+      sent = sender_->AttachInline(lease, *sent, *failure, data);
+      continue;
+    }
+    delivery.took = clock.Now() - began;
+    delivery.lane = sent->lane;
+    delivery.transport = sent->transport;
+    delivery.reason = LaneReasonName(sent->reason);
+    if (failure) StrAppend(&delivery.reason, ":", ReasonNameOf(failure->ToStatus()));
+    const std::vector<Received> received = ReadReceived(context);
+    if (!received.empty()) {
+      delivery.lane = received.front().lane;
+      delivery.transport = received.front().transport;
+      if (!received.front().sha256.empty()) {
+        delivery.verified =
+            std::ranges::equal(received.front().sha256, delivery.sha256,
+                               [](char a, uint8_t b) { return static_cast<uint8_t>(a) == b; });
+      }
+    }
+    return delivery;
+  }
+  if (ReasonOf(sent.status()) == Reason::kArenaFull) {
+    return Annotate(sent.status(),
+                    StrCat("--arena-bytes ", options_.arena_bytes, " does not suffice"));
+  }
+  return failure ? Annotate(sent.status(), StrCat("worker ", options_.to)) : sent.status();
+}
+
+}  // namespace tensorferry::tools

@@ -1,0 +1,245 @@
+#include "tools/send_command.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "tensorferry/base/error.h"
+#include "tensorferry/base/text.h"
+#include "tools/gateway_side.h"
+#include "tools/input/input.h"
+#include "tools/output.h"
+#include "tools/settings.h"
+
+namespace tensorferry::tools {
+namespace {
+
+struct SendOptions {
+  std::vector<std::string> files;
+  std::string to;
+  std::string lane = "auto";
+  std::string dtype;
+  std::string listen;
+  std::string local_socket;
+  uint64_t arena_bytes = 0;
+  uint64_t max_pixels = InputOptions{}.max_pixels;
+  uint32_t repeat = 1;
+  uint32_t concurrency = 1;
+  double timeout = 30;
+  bool allow_fallback = false;
+  bool json = false;
+};
+
+// Prints what happens to each tensor, from several threads, and counts.
+class Report {
+ public:
+  Report(bool json, size_t total) : json_(json), total_(total) {}
+
+  void Delivered(const Input& input, const Delivery& d) {
+    const std::lock_guard<std::mutex> lock(mu_);
+    ++done_;
+    if (d.verified.has_value() && !*d.verified) {
+      failed_ = true;
+      Say(StrCat(NameOf(input), ": the worker received other bytes over ", LaneName(d.lane),
+                 " than were sent (checksum_mismatch)"));
+    }
+    const double seconds = std::chrono::duration<double>(d.took).count();
+    if (json_) {
+      PrintJson({{"file", NameOf(input)},
+                 {"shape", input.shape},
+                 {"dtype", DtypeName(input.dtype)},
+                 {"nbytes", input.nbytes},
+                 {"lane", LaneName(d.lane)},
+                 {"transport", d.transport},
+                 {"reason", d.reason},
+                 {"sha256", Hex(d.sha256)},
+                 {"verified", d.verified ? nlohmann::ordered_json(*d.verified)
+                                         : nlohmann::ordered_json(nullptr)},
+                 {"seconds", seconds}});
+    } else {
+      ClearProgress();
+      PrintLine(absl::StrFormat("%-28s %-18s %-9s %11d B  %-6s %-6s %9.2f ms  %s", NameOf(input),
+                                ShapeText(input.shape), AbslView(DtypeName(input.dtype)),
+                                input.nbytes, AbslView(LaneName(d.lane)), d.transport,
+                                seconds * 1e3,
+                                !d.verified   ? "not verified: the worker does not say"
+                                : *d.verified ? "verified"
+                                              : "DIFFERENT BYTES"));
+    }
+    ShowProgress();
+  }
+
+  void Failed(const std::string& file, const absl::Status& status) {
+    const std::lock_guard<std::mutex> lock(mu_);
+    ++done_;
+    failed_ = true;
+    if (json_) {
+      PrintJson({{"file", file},
+                 {"error", std::string(status.message())},
+                 {"code", ReasonNameOf(status)},
+                 {"retryable", IsRetryable(status)}});
+    }
+    const bool named = StdView(status.message()).find(file) != std::string_view::npos;
+    Say(StrCat(named ? "" : StrCat(file, ": "), status.message(), " (", ReasonNameOf(status), ")"));
+    ShowProgress();
+  }
+
+  bool failed() const { return failed_; }
+  static std::string NameOf(const Input& input) {
+    return input.tensor.empty() ? input.file : StrCat(input.file, "#", input.tensor);
+  }
+
+ private:
+  void Say(const std::string& text) {
+    ClearProgress();
+    PrintError("send", text);
+  }
+  void ShowProgress() const {
+    if (!progress_) return;
+    if (done_ < total_) {
+      std::fprintf(stderr, "\r%zu of %zu tensors", done_, total_);
+    } else {
+      ClearProgress();
+    }
+  }
+  void ClearProgress() const {
+    if (progress_) std::fprintf(stderr, "\r\x1b[K");
+  }
+
+  const bool json_;
+  const bool progress_ = ::isatty(STDERR_FILENO) == 1;
+  const size_t total_;
+  std::mutex mu_;
+  size_t done_ = 0;
+  bool failed_ = false;
+};
+
+struct Opened {
+  std::vector<Input> inputs;
+  std::vector<std::pair<std::string, absl::Status>> refused;  // files
+};
+
+Opened OpenAll(const SendOptions& options) {
+  InputOptions input_options{.max_pixels = options.max_pixels};
+  if (!options.dtype.empty()) input_options.dtype = *ParseDtype(options.dtype);
+  Opened out;
+  for (const std::string& file : options.files) {
+    absl::StatusOr<std::vector<Input>> inputs = OpenInputs(file, input_options);
+    if (!inputs.ok()) {
+      out.refused.emplace_back(file, inputs.status());
+    } else {
+      std::move(inputs->begin(), inputs->end(), std::back_inserter(out.inputs));
+    }
+  }
+  return out;
+}
+
+// Room for as many tensors as are under way at a time, the largest of them.
+uint64_t ArenaFor(const std::vector<Input>& inputs, uint32_t concurrency) {
+  uint64_t largest = 0;
+  for (const Input& input : inputs) largest = std::max(largest, input.nbytes);
+  constexpr uint64_t kSlack = uint64_t{1} << 20;
+  // One more: a worker may let go of a tensor a moment after its request has ended.
+  return std::max(uint64_t{16} << 20,
+                  (concurrency + uint64_t{1}) * (largest + largest / 16 + kSlack));
+}
+
+int Send(const SendOptions& options) {
+  const Mode mode = *ParseMode(options.lane);
+  const LanePolicy policy{.mode = mode, .allow_fallback = options.allow_fallback};
+  const Opened opened = OpenAll(options);
+  Report report(options.json, opened.inputs.size() * options.repeat + opened.refused.size());
+  for (const auto& [file, status] : opened.refused) report.Failed(file, status);
+  if (opened.inputs.empty()) return kFailed;
+
+  const LocalSocket local_socket(options.local_socket);
+  GatewaySideOptions side{
+      .to = options.to,
+      .arena_bytes = options.arena_bytes != 0 ? options.arena_bytes
+                                              : ArenaFor(opened.inputs, options.concurrency),
+      .shm = mode == Mode::kAuto || mode == Mode::kShm,
+      .remote = mode == Mode::kAuto || mode == Mode::kRemote,
+      .listen = options.listen,
+      .local_socket = local_socket.path(),
+      .timeout =
+          std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.timeout)),
+      .log = {}};
+  absl::StatusOr<std::unique_ptr<GatewaySide>> gateway = GatewaySide::Create(side);
+  if (!gateway.ok()) return Fail("send", gateway.status());
+
+  std::atomic<size_t> next = 0;
+  const size_t total = opened.inputs.size() * options.repeat;
+  const auto work = [&] {
+    for (size_t i = next++; i < total; i = next++) {
+      const Input& input = opened.inputs[i % opened.inputs.size()];
+      const absl::StatusOr<Delivery> delivery = (*gateway)->Send({.shape = input.shape,
+                                                                  .dtype = input.dtype,
+                                                                  .nbytes = input.nbytes,
+                                                                  .produce = input.produce},
+                                                                 policy);
+      if (delivery.ok()) {
+        report.Delivered(input, *delivery);
+      } else {
+        report.Failed(Report::NameOf(input), delivery.status());
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (size_t t = 1; t < std::min<size_t>(options.concurrency, total); ++t)
+    threads.emplace_back(work);
+  work();
+  for (std::thread& t : threads) t.join();
+  return report.failed() ? kFailed : kDone;
+}
+
+}  // namespace
+
+void AddSendCommand(CLI::App& app, int* exit_code) {
+  auto options = std::make_shared<SendOptions>();
+  CLI::App* verb = app.add_subcommand("send", "Send files to a worker, and check what it received");
+  verb->footer(
+      "Example:\n  tensorferry send photo.jpg features.npy --to 127.0.0.1:50051 --lane remote\n\n"
+      "Pictures (JPEG, PNG) become [3,H,W] in bfloat16, value/255; arrays (.npy, .safetensors) "
+      "stay "
+      "as they are,\nunless --dtype is given. A named lane takes every size and fails rather than "
+      "take another one.");
+  verb->add_option("files", options->files, "pictures and arrays")->required();
+  verb->add_option("--to", options->to, "HOST:PORT of the worker")->required();
+  verb->add_option("--lane", options->lane, "auto, inline, shm or remote")
+      ->capture_default_str()
+      ->check([](const std::string& text) { return UsageOf(ParseMode(text).status()); });
+  verb->add_option("--dtype", options->dtype, "bfloat16, float16, float32 or uint8")
+      ->check(CLI::IsMember({"bfloat16", "float16", "float32", "uint8"}));
+  verb->add_option("--repeat", options->repeat, "send every tensor N times")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--concurrency", options->concurrency, "requests under way at a time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  verb->add_flag("--allow-fallback", options->allow_fallback,
+                 "take another lane when the named one cannot be had");
+  verb->add_option("--listen", options->listen,
+                   "IP:PORT where workers fetch from (default: the address of the route to the "
+                   "worker, a free port)");
+  verb->add_option("--local-socket", options->local_socket,
+                   "path of the unix socket of lane shm (default: a private one)");
+  verb->add_option("--arena-bytes", options->arena_bytes,
+                   "size of the staging arena (default: what the files need)");
+  verb->add_option("--max-pixels", options->max_pixels, "refuse larger pictures")
+      ->capture_default_str();
+  verb->add_option("--timeout", options->timeout, "seconds for one request")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  verb->add_flag("--json", options->json, "one JSON object a line");
+  verb->callback([options, exit_code] { *exit_code = Send(*options); });
+}
+
+}  // namespace tensorferry::tools
