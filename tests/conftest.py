@@ -24,7 +24,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def command(request: pytest.FixtureRequest) -> Path:
     path: Path | None = request.config.getoption("--command")
     if path is None or not path.exists():
-        pytest.fail(f"--command {path}: no such file; run ./dev test, or give what ./dev build prints", pytrace=False)
+        pytest.fail(
+            f"--command {path}: no such file; run ./dev test, or give what ./dev build prints",
+            pytrace=False,
+        )
     return path
 
 

@@ -55,7 +55,10 @@ def test_all_threads_of_all_processes_are_shown_and_killed(hanging_program: Path
 
 def test_the_time_limit_ends_a_command() -> None:
     done = subprocess.run(
-        [WITH_STACKS, "--timeout", "0.2", "sleep", "1000"], capture_output=True, text=True, check=False
+        [WITH_STACKS, "--timeout", "0.2", "sleep", "1000"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == with_stacks.TIMED_OUT
     assert "not done after 0.2 s: sleep 1000" in done.stdout
@@ -63,7 +66,12 @@ def test_the_time_limit_ends_a_command() -> None:
 
 @pytest.mark.parametrize(
     ("script", "code"),
-    [("exit 0", 0), ("exit 3", 3), ("kill -SEGV $$", 128 + signal.SIGSEGV), ("sleep 1000 &", with_stacks.LEFT_BEHIND)],
+    [
+        ("exit 0", 0),
+        ("exit 3", 3),
+        ("kill -SEGV $$", 128 + signal.SIGSEGV),
+        ("sleep 1000 &", with_stacks.LEFT_BEHIND),
+    ],
 )
 def test_exit_codes(script: str, code: int) -> None:
     done = subprocess.run([WITH_STACKS, "--timeout", "100", "sh", "-c", script], capture_output=True, check=False)

@@ -1,0 +1,131 @@
+"""Gateway and worker on two hosts, which here are two network namespaces."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from ferry import Running, exporter, make_file, run, sha256, worker
+from hosts import Host, cut, two_hosts
+
+DATA = Path(__file__).parent.parent / "data"
+
+
+def addresses(host: Host, family: str) -> tuple[str, str]:
+    if family == "v4":
+        return f"{host.v4}:0", host.network_v4
+    return f"[{host.v6}]:0", host.network_v6
+
+
+@pytest.mark.parametrize("family", ["v4", "v6"])
+def test_a_picture_crosses_the_network(command: Path, family: str) -> None:
+    with two_hosts() as (gateway, other):
+        listen, _ = addresses(other, family)
+        _, network = addresses(gateway, family)
+        with worker(command, "--listen", listen, "--allow", network, prefix=other.prefix) as running:
+            result = run(
+                command,
+                "send",
+                "--json",
+                "--to",
+                running.listen,
+                "--lane",
+                "remote",
+                DATA / "astronaut.png",
+                prefix=gateway.prefix,
+            )
+            assert result.code == 0, result.err
+            assert result.row()["transport"] == "tcp"
+            assert result.row()["verified"] is True
+
+
+def test_by_default_a_worker_dials_only_itself(command: Path) -> None:
+    with two_hosts() as (gateway, other):
+        with worker(command, "--listen", f"{other.v4}:0", prefix=other.prefix) as running:
+            result = run(
+                command,
+                "send",
+                "--to",
+                running.listen,
+                "--lane",
+                "remote",
+                DATA / "chelsea.png",
+                prefix=gateway.prefix,
+            )
+            assert result.code == 1
+            assert "not_allowed" in result.err
+            assert gateway.v4 in result.err
+
+
+def test_shm_is_not_offered_where_it_cannot_be(command: Path, tmp_path: Path) -> None:
+    """The namespaces share a kernel, but not when the worker cannot see the gateway's socket."""
+    with two_hosts() as (gateway, other):
+        hidden = [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            'mount -t tmpfs none "$0" && exec "$@"',
+            str(tmp_path),
+        ]
+        with worker(
+            command,
+            "--listen",
+            f"{other.v4}:0",
+            "--allow",
+            gateway.network_v4,
+            prefix=[*other.prefix, *hidden],
+        ) as running:
+            result = run(
+                command,
+                "send",
+                "--json",
+                "--to",
+                running.listen,
+                "--local-socket",
+                tmp_path / "gateway.sock",
+                DATA / "chelsea.png",
+                prefix=gateway.prefix,
+            )
+            assert result.code == 0, result.err
+            assert result.row()["lane"] == "remote"
+
+
+def pull_from(command: Path, exported: dict[str, str], host: Host, network: str, timeout: str) -> Running:
+    return Running(
+        command,
+        "pull",
+        "--json",
+        "--transport",
+        "tensorferry",
+        "--descriptor",
+        exported["descriptor"],
+        "--nbytes",
+        str(exported["nbytes"]),
+        "--allow",
+        network,
+        "--timeout",
+        timeout,
+        prefix=host.prefix,
+    )
+
+
+def test_a_network_that_is_cut_is_a_timeout_and_a_healthy_gateway_does_not_wait(command: Path, tmp_path: Path) -> None:
+    source = make_file(tmp_path / "source", 1 << 20)
+    with (
+        two_hosts() as (gateway, other),
+        exporter(command, "--listen", f"{gateway.v4}:0", engine="tcp", prefix=gateway.prefix) as far,
+    ):
+        exported = far.ask(f"1 {source}")
+        network = gateway.network_v4
+        with pull_from(command, exported, other, network, "60") as puller:
+            assert puller.next()["sha256"] == sha256(source)
+        exported = far.ask(f"2 {source}")
+        cut(gateway)
+        began = time.monotonic()
+        with pull_from(command, exported, other, network, "1") as puller:
+            answer = puller.next()
+            assert answer["code"] in ("timed_out", "unreachable")
+            assert answer["retryable"] is True
+        assert time.monotonic() - began < 30
+        far.signal(signal.SIGKILL)

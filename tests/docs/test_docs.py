@@ -1,0 +1,110 @@
+"""What the documents say is so: links lead somewhere, C++ is compiled, commands run."""
+
+import re
+import shlex
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+# What examples/ and tests/install/ build, so that a block found there is a block that compiles.
+COMPILED = [*ROOT.glob("examples/*.cc"), *ROOT.glob("tests/install/**/*")]
+
+
+def blocks(document: Path, *languages: str) -> list[str]:
+    found = re.findall(r"^```(\w+)\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
+    return [text for language, text in found if language in languages]
+
+
+def squeezed(text: str) -> str:
+    """Without white space: a quotation may be indented and broken otherwise than its source."""
+    return "".join(text.split())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    prose = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)]+)\)", prose):
+        if "://" not in target:
+            path = document.parent / target.partition("#")[0]
+            assert path.exists(), f"{document.name} links to {target}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.name)
+def test_code_is_code_that_is_compiled(document: Path) -> None:
+    sources = [squeezed(f.read_text()) for f in COMPILED if f.suffix in (".cc", ".txt")]
+    for block in blocks(document, "cpp"):
+        assert any(squeezed(block) in source for source in sources), f"{document.name}:\n{block}"
+    for line in "".join(blocks(document, "cmake")).splitlines():
+        wanted = squeezed(line.replace("my_gateway", "consumer"))
+        assert any(wanted in source for source in sources), f"{document.name}:\n{line}"
+
+
+def wait_for(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex((host, int(port))) == 0:
+                return
+        time.sleep(0.01)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_commands_run(command: Path, tmp_path: Path) -> None:
+    photo = ROOT / "tests" / "data" / "grace_hopper.jpg"
+    (tmp_path / "photo.jpg").write_bytes(photo.read_bytes())
+    address = f"127.0.0.1:{free_port()}"
+    ran = 0
+    started: list[subprocess.Popen[str]] = []
+    try:
+        for line in "".join(blocks(ROOT / "README.md", "console")).splitlines():
+            if not line.startswith("$ tensorferry "):
+                continue
+            words = shlex.split(line.removeprefix("$ tensorferry ").replace("127.0.0.1:50051", address))
+            ran += 1
+            if words[-1] == "&":
+                started.append(subprocess.Popen([command, *words[:-1]], cwd=tmp_path, text=True))
+                wait_for(address)
+                continue
+            done = subprocess.run([command, *words], cwd=tmp_path, text=True, capture_output=True, check=False)
+            assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    finally:
+        for process in started:
+            process.terminate()
+            assert process.wait() == 0
+    assert ran >= 4
+
+
+def test_the_readme_shows_the_demo_as_it_is() -> None:
+    """The table in the README has the demo's columns and files, whatever the times were that day."""
+    text = "".join(blocks(ROOT / "README.md", "text"))
+    demo = (ROOT / "tools" / "demo" / "demo.py").read_text()
+    for name in re.findall(r'"([\w-]+(?:64KiB|9MiB|100MiB)\.\w+)"', demo):
+        assert text.count(name) == 3, name
+    columns = re.search(r"COLUMNS = \((.*?)\)", demo)
+    assert columns is not None
+    for column in re.findall(r'"(\w+)"', columns.group(1)):
+        assert column in text
+
+
+def test_every_reason_is_documented() -> None:
+    """docs/errors.md is the table of base/error.h, row for row."""
+    source = (ROOT / "tensorferry" / "base" / "error.h").read_text()
+    reasons = re.findall(r'X\(k\w+, \d+, "(\w+)", \w+, (\w+),[\s\\]*"(.*?)"\)', source)
+    assert len(reasons) == len(re.findall(r"^  X\(", source, re.MULTILINE))
+    documented = re.findall(
+        r"^\| `(\w+)` \| (yes|no) \| (.*) \|$",
+        (ROOT / "docs" / "errors.md").read_text(),
+        re.MULTILINE,
+    )
+    assert documented == [(name, "yes" if again == "true" else "no", text) for name, again, text in reasons]

@@ -1,0 +1,162 @@
+"""Runs the command `tensorferry` for tests: start it, read its JSON lines, end it by its own pid."""
+
+import hashlib
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+Event = dict[str, Any]
+
+
+class Running:
+    """A process of the command that prints one JSON object a line. Reading waits for the line, not for a time."""
+
+    def __init__(self, command: Path, *args: str | Path, prefix: Sequence[str] = ()) -> None:
+        self.listen = ""
+        self.process = subprocess.Popen(
+            [*prefix, str(command), *map(str, args)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> "Running":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            # What it was still to be told, it will never read.
+            with suppress(BrokenPipeError):
+                pipe.close()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def next(self) -> Event:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            assert self.process.stderr is not None
+            raise AssertionError(f"ended ({self.process.wait()}): {self.process.stderr.read()}")
+        event: Event = json.loads(line)
+        return event
+
+    def until(self, wanted: Callable[[Event], bool]) -> Event:
+        while True:
+            event = self.next()
+            if wanted(event):
+                return event
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def ask(self, line: str) -> Event:
+        """What `export` answers to a line: lease events that come in between are skipped."""
+        self.say(line)
+        return self.until(lambda e: e["event"] in ("exported", "refused"))
+
+    def end_input(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        return self.process.wait()
+
+
+class Result:
+    """What a finished run of the command left."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        self.code = done.returncode
+        self.out = done.stdout
+        self.err = done.stderr
+
+    def rows(self) -> list[Event]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    def row(self) -> Event:
+        rows = self.rows()
+        assert len(rows) == 1, self.out + self.err
+        return rows[0]
+
+
+def run(command: Path, *args: str | Path, prefix: Sequence[str] = (), env: dict[str, str] | None = None) -> Result:
+    return Result(
+        subprocess.run(
+            [*prefix, str(command), *map(str, args)],
+            capture_output=True,
+            text=True,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    )
+
+
+@contextmanager
+def exporter(
+    command: Path, *args: str | Path, engine: str | None = None, prefix: Sequence[str] = ()
+) -> Iterator[Running]:
+    """`tensorferry export` on a free loopback port, ready."""
+    options: list[str | Path] = []
+    if "--listen" not in args:
+        options += ["--listen", "127.0.0.1:0"]
+    if engine is not None:
+        options += ["--engine", engine]
+    with Running(command, "export", "--json", *options, *args, prefix=prefix) as running:
+        ready = running.next()
+        assert ready["event"] == "ready", ready
+        running.listen = ready["listen"]
+        yield running
+
+
+@contextmanager
+def worker(command: Path, *args: str | Path, prefix: Sequence[str] = ()) -> Iterator[Running]:
+    """`tensorferry worker` on a free loopback port, ready."""
+    options: list[str | Path] = []
+    if "--listen" not in args:
+        options += ["--listen", "127.0.0.1:0"]
+    with Running(command, "worker", "--json", *options, *args, prefix=prefix) as running:
+        ready = running.next()
+        assert ready["event"] == "ready", ready
+        running.listen = ready["listen"]
+        yield running
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def make_file(path: Path, nbytes: int, seed: int = 1) -> Path:
+    """Bytes that no neighbour shares: a keyed stream, cheap to make and never the same twice."""
+    block = hashlib.shake_128(str(seed).encode()).digest(1 << 16)
+    with path.open("wb") as out:
+        left = nbytes
+        count = 0
+        while left > 0:
+            piece = count.to_bytes(8, "little") + block[8:]
+            out.write(piece[: min(left, len(piece))])
+            left -= len(piece)
+            count += 1
+    return path
