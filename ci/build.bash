@@ -8,18 +8,20 @@ export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
 
 readonly command_path=$root/build/tools/tensorferry
 
-# What CMake is told for each build. clang's serves three stages: it is checked by clang-tidy as it compiles, and
-# fuzzed and tested as it is under AddressSanitizer.
+# What CMake is told for each build.
 build_options() {
-  local checked=(-DCMAKE_BUILD_TYPE=None "-DCMAKE_CXX_FLAGS=-O1 -g1")
+  local checked=(-DCMAKE_BUILD_TYPE=None "-DCMAKE_CXX_FLAGS=-O1 -g1" -DTENSORFERRY_BUILD_BENCH=OFF)
+  local clang=(-DCMAKE_CXX_COMPILER=clang++-14)
   case $1 in
-    build) ;;
-    build-shared) printf '%s\n' -DBUILD_SHARED_LIBS=ON -DTENSORFERRY_BUILD_TESTS=OFF -DTENSORFERRY_BUILD_BENCH=OFF ;;
-    build-clang)
-      printf '%s\n' "${checked[@]}" -DCMAKE_CXX_COMPILER=clang++-14 -DTENSORFERRY_SANITIZE=address \
-        -DTENSORFERRY_TIDY=ON -DTENSORFERRY_BUILD_FUZZ=ON
+    build) echo ;;
+    build-shared) printf '%s\n' -DBUILD_SHARED_LIBS=ON -DTENSORFERRY_BUILD_TESTS=OFF ;;
+    build-asan) printf '%s\n' "${checked[@]}" -DTENSORFERRY_SANITIZE=address ;;
+    build-tsan) printf '%s\n' "${checked[@]}" -DTENSORFERRY_SANITIZE=thread ;;
+    build-tidy) printf '%s\n' "${clang[@]}" -DCMAKE_BUILD_TYPE=None -DTENSORFERRY_TIDY=ON ;;
+    build-fuzz)
+      printf '%s\n' "${clang[@]}" "${checked[@]}" -DTENSORFERRY_SANITIZE=address -DTENSORFERRY_BUILD_FUZZ=ON \
+        -DTENSORFERRY_BUILD_TESTS=OFF
       ;;
-    build-tsan) printf '%s\n' "${checked[@]}" -DTENSORFERRY_SANITIZE=thread -DTENSORFERRY_BUILD_BENCH=OFF ;;
     *) die "no build is called $1" ;;
   esac
 }
