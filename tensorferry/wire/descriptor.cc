@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_join.h"
 #include "tensorferry/base/error.h"
+#include "tensorferry/base/host.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/wire/bytes.h"
 
@@ -188,7 +189,8 @@ std::string Hex(std::span<const uint8_t> bytes) {
 }
 
 std::string WayText(const LocalWay& way) {
-  return StrCat("local ", absl::CHexEscape(way.socket_path), " (boot ", Hex(way.boot_id), ")");
+  return StrCat("local ", absl::CHexEscape(way.socket_path), " (boot ", BootIdText(way.boot_id),
+                ")");
 }
 
 std::string WayText(const NetWay& way) {

@@ -268,7 +268,7 @@ TEST(DescriptorTextTest, HasEveryFieldButTheToken) {
             "nbytes      1204224\n"
             "checksum    xxh3 0102030405060708\n"
             "wants_done  yes\n"
-            "way         local /run/gw.sock (boot 33333333333333333333333333333333)\n"
+            "way         local /run/gw.sock (boot 33333333-3333-3333-3333-333333333333)\n"
             "way         tcp 10.0.0.5:18515, [2001:db8::7]:18515\n"
             "way         ucx 10.0.0.5:18516\n");
 }

@@ -4,8 +4,8 @@
 //   table, this worker's claim board), or with none when it refuses:
 //     welcome (64 bytes): magic "TFW1" | status u16 (0, or a Reason's number) | zero u16 |
 //       instance[16] | arena_bytes u64 | table_entries u64 | max_claim_bytes u64 | zero[16]
-//   puller → exporter, when a reader of a lease whose readers count is done, and when the last
-//   claim on a lease goes that has ended meanwhile:
+//   puller → exporter, when a reader of a lease that counts its readers is done, and when the
+//   last claim on a lease goes that has ended meanwhile:
 //     release (48 bytes): magic "TFR1" | zero u32 | lease u64 | generation u64 | token[16] |
 //       zero u64
 //
