@@ -10,7 +10,8 @@ install(DIRECTORY tensorferry/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensorfer
         FILES_MATCHING PATTERN "*.h"
         PATTERN "*_testing.h" EXCLUDE PATTERN "testdata" EXCLUDE PATTERN "grpc" EXCLUDE)
 
-if(TARGET tensorferry_grpc)
+if(TENSORFERRY_BUILD_TOOLS)
+  set_target_properties(tensorferry_grpc PROPERTIES INSTALL_RPATH "$ORIGIN")
   install(TARGETS tensorferry_grpc EXPORT tensorferryGrpcTargets)
   if(NOT BUILD_SHARED_LIBS)
     install(TARGETS tensorferry_transport_proto EXPORT tensorferryGrpcTargets)
@@ -20,8 +21,11 @@ if(TARGET tensorferry_grpc)
   install(DIRECTORY tensorferry/grpc/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensorferry/grpc
           FILES_MATCHING PATTERN "*.h" PATTERN "*_testing.h" EXCLUDE
           PATTERN "capabilities_proto.h" EXCLUDE)
-endif()
-if(TARGET tensorferry_command)
+
+  file(RELATIVE_PATH libraries_from_command
+       ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+  set_target_properties(tensorferry_command PROPERTIES
+    INSTALL_RPATH "$ORIGIN/${libraries_from_command}")
   install(TARGETS tensorferry_command)
 endif()
 

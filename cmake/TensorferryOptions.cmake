@@ -2,6 +2,17 @@
 # or clang-tidy if asked for.
 include(GNUInstallDirs)
 
+# For what is installed: hides all that is not marked TENSORFERRY_EXPORT.
+function(tensorferry_library target)
+  set_target_properties(${target} PROPERTIES
+    CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON
+    POSITION_INDEPENDENT_CODE ON
+    DEFINE_SYMBOL ""  # so that ccache compiles both kinds of library once
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  tensorferry_options(${target})
+endfunction()
+
 function(tensorferry_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
   if(TENSORFERRY_WERROR)
