@@ -16,11 +16,15 @@ build_options() {
     build) echo ;;
     build-shared) printf '%s\n' -DBUILD_SHARED_LIBS=ON -DTENSORFERRY_BUILD_TESTS=OFF ;;
     build-asan) printf '%s\n' "${checked[@]}" -DTENSORFERRY_SANITIZE=address ;;
-    build-tsan) printf '%s\n' "${checked[@]}" -DTENSORFERRY_SANITIZE=thread ;;
-    build-tidy) printf '%s\n' "${clang[@]}" -DCMAKE_BUILD_TYPE=None -DTENSORFERRY_TIDY=ON ;;
-    build-fuzz)
+    build-tsan)
+      # The rooms in which threads meet; the others are pure functions.
+      printf '%s\n' "${checked[@]}" -DTENSORFERRY_SANITIZE=thread \
+        "-DTENSORFERRY_TEST_ROOMS=arena|engine|exporter|puller|gateway|worker|grpc"
+      ;;
+    build-clang)
+      # One build for clang's warnings, clang-tidy and the fuzzers.
       printf '%s\n' "${clang[@]}" "${checked[@]}" -DTENSORFERRY_SANITIZE=address -DTENSORFERRY_BUILD_FUZZ=ON \
-        -DTENSORFERRY_BUILD_TESTS=OFF
+        -DTENSORFERRY_TIDY=ON -DTENSORFERRY_BUILD_TESTS=OFF
       ;;
     *) die "no build is called $1" ;;
   esac

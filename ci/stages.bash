@@ -49,6 +49,11 @@ run_process_tests() { # FOLDER
   run_pytest "$1" --ignore tests/install tests
 }
 
+# What moves tensors between processes, for the builds that run many times slower.
+run_transfer_tests() { # FOLDER
+  run_pytest "$1" tests/command/test_export_pull.py tests/command/test_send_worker.py tests/command/test_two_hosts.py
+}
+
 stage_format() {
   local cpp py sh
   mapfile -t cpp < <(git ls-files '*.cc' '*.h')
@@ -77,32 +82,32 @@ stage_asan() {
   export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
   export LSAN_OPTIONS=suppressions=$root/ci/lsan.supp:print_suppressions=0
   export UBSAN_OPTIONS=print_stacktrace=1
-  compile build-asan && run_units build-asan && run_process_tests build-asan
+  compile build-asan && run_units build-asan && run_transfer_tests build-asan
 }
 
 stage_tsan() {
   export TSAN_OPTIONS=suppressions=$root/ci/tsan.supp:second_deadlock_stack=1:print_suppressions=0
-  compile build-tsan && run_units build-tsan && run_process_tests build-tsan
+  compile build-tsan && run_units build-tsan && run_transfer_tests build-tsan
 }
 
 stage_tidy() {
-  check clang-tidy compile build-tidy
+  check clang-tidy compile build-clang
 }
 
 fuzz_one() { # PROGRAM SECONDS
   local name corpus seeds=()
   name=$(basename "$1")
-  corpus=build-fuzz/corpus/$name
-  mkdir -p "$corpus" build-fuzz/crashes
+  corpus=build-clang/corpus/$name
+  mkdir -p "$corpus" build-clang/crashes
   mapfile -t seeds < <(find tensorferry tools -type d -path "*/testdata/corpus/$name")
   "$1" -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 \
-    -artifact_prefix="build-fuzz/crashes/$name-" "$corpus" "${seeds[@]}"
+    -artifact_prefix="build-clang/crashes/$name-" "$corpus" "${seeds[@]}"
 }
 
 stage_fuzz() {
   local program failed=0
-  compile build-fuzz tensorferry_fuzz || return
-  for program in build-fuzz/fuzz/*_fuzz; do
+  compile build-clang tensorferry_fuzz || return
+  for program in build-clang/fuzz/*_fuzz; do
     [[ $program != *'*'* ]] || return 0
     check "$(basename "$program")" fuzz_one "$program" "$fuzz_seconds" || failed=1
   done
