@@ -8,23 +8,21 @@ export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
 
 readonly command_path=$root/build/tools/tensorferry
 
-# What CMake is told for each build.
+# What CMake is told for each build. clang's serves three stages: it is checked by clang-tidy as it compiles, and
+# fuzzed and tested as it is under AddressSanitizer.
 build_options() {
-  local checked=(-DCMAKE_BUILD_TYPE=None "-DCMAKE_CXX_FLAGS=-O1 -g1" -DTENSORFERRY_BUILD_BENCH=OFF)
-  local clang=(-DCMAKE_CXX_COMPILER=clang++-14)
+  local checked=(-DCMAKE_BUILD_TYPE=None "-DCMAKE_CXX_FLAGS=-O1 -g1")
   case $1 in
-    build) echo ;;
-    build-shared) printf '%s\n' -DBUILD_SHARED_LIBS=ON -DTENSORFERRY_BUILD_TESTS=OFF ;;
-    build-asan) printf '%s\n' "${checked[@]}" -DTENSORFERRY_SANITIZE=address ;;
+    build) ;;
+    build-shared) printf '%s\n' -DBUILD_SHARED_LIBS=ON -DTENSORFERRY_BUILD_TESTS=OFF -DTENSORFERRY_BUILD_BENCH=OFF ;;
+    build-clang)
+      printf '%s\n' "${checked[@]}" -DCMAKE_CXX_COMPILER=clang++-14 -DTENSORFERRY_SANITIZE=address \
+        -DTENSORFERRY_TIDY=ON -DTENSORFERRY_BUILD_FUZZ=ON
+      ;;
     build-tsan)
       # The rooms in which threads meet; the others are pure functions.
-      printf '%s\n' "${checked[@]}" -DTENSORFERRY_SANITIZE=thread \
+      printf '%s\n' "${checked[@]}" -DTENSORFERRY_SANITIZE=thread -DTENSORFERRY_BUILD_BENCH=OFF \
         "-DTENSORFERRY_TEST_ROOMS=arena|engine|exporter|puller|gateway|worker|grpc"
-      ;;
-    build-clang)
-      # One build for clang's warnings, clang-tidy and the fuzzers.
-      printf '%s\n' "${clang[@]}" "${checked[@]}" -DTENSORFERRY_SANITIZE=address -DTENSORFERRY_BUILD_FUZZ=ON \
-        -DTENSORFERRY_TIDY=ON -DTENSORFERRY_BUILD_TESTS=OFF
       ;;
     *) die "no build is called $1" ;;
   esac
