@@ -125,11 +125,10 @@ absl::StatusOr<std::span<const std::byte>> MappedGateway::Check(
   }
   const uint64_t at = entry.payload_offset.load(std::memory_order_relaxed);
   const uint64_t nbytes = entry.nbytes.load(std::memory_order_relaxed);
-  if (nbytes != descriptor.nbytes) {
-    return MakeError(
-        Reason::kProtocol,
-        StrCat("lease ", id, " has ", nbytes, " bytes by the table of the gateway at \"", path_,
-               "\", but ", descriptor.nbytes, " by the descriptor"));
+  if (descriptor.nbytes > nbytes) {
+    return MakeError(Reason::kOutOfRange, StrCat("lease ", id, ": the ", descriptor.nbytes,
+                                                 " bytes of the descriptor reach beyond the ",
+                                                 nbytes, " of the gateway at \"", path_, "\""));
   }
   if (nbytes > arena_.size() || at > arena_.size() - nbytes) {
     return MakeError(Reason::kProtocol, StrCat("lease ", id, ": ", nbytes, " bytes at ", at,

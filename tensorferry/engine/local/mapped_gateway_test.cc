@@ -196,9 +196,15 @@ TEST_F(MappedGatewayTest, ALyingTableIsAnErrorNotACrash) {
         << at << " " << nbytes;
   }
   EXPECT_TRUE(gateway->Take(Publish(3, 77, kArena, 0), 0, 0, Use::kView).ok());
+}
+
+TEST_F(MappedGatewayTest, ADescriptorMayNameLessThanTheLeaseAndNeverMore) {
+  auto gateway = Map();
   wire::Descriptor d = Publish(3, 77, 0, 100);
   d.nbytes = 99;
-  EXPECT_EQ(ReasonText(gateway->Take(d, 0, 1, Use::kCopy).status()), "protocol_error");
+  EXPECT_EQ(gateway->Take(d, 0, 99, Use::kCopy)->bytes().size(), 99u);
+  d.nbytes = 101;
+  EXPECT_EQ(ReasonText(gateway->Take(d, 0, 1, Use::kCopy).status()), "out_of_range");
 }
 
 TEST_F(MappedGatewayTest, ViewsStayWithinTheShareCopiesDoNotCount) {

@@ -73,7 +73,7 @@ class TcpConnectionPool {
   explicit TcpConnectionPool(const Options& options) : options_(options) {}
 
   // A connection, or nullopt while one is being made. `fresh`: not one that lay idle.
-  absl::StatusOr<std::optional<TcpConnection>> Get(const SocketAddress& gateway, bool fresh,
+  absl::StatusOr<std::optional<TcpConnection>> Get(const SocketAddress& address, bool fresh,
                                                    Instant now, Dial* dial);
   // Nothing is under way on it.
   void Put(TcpConnection connection);
