@@ -14,9 +14,7 @@ def examples(command: Path) -> Path:
 
 @pytest.fixture
 def worker_port(examples: Path) -> Iterator[str]:
-    worker = subprocess.Popen(
-        [examples / "example_worker", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True
-    )
+    worker = subprocess.Popen([examples / "example_worker", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
     assert worker.stdout is not None
     with worker:
         line = worker.stdout.readline()
@@ -39,9 +37,7 @@ def test_the_guides_output_is_what_they_print(examples: Path, worker_port: str) 
 
 
 def test_a_worker_that_is_not_there_is_one_clear_line(examples: Path) -> None:
-    result = subprocess.run(
-        [examples / "example_gateway", "127.0.0.1:1"], capture_output=True, text=True, check=False
-    )
+    result = subprocess.run([examples / "example_gateway", "127.0.0.1:1"], capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
