@@ -17,6 +17,8 @@
 #include <cstdint>
 #include <span>
 
+#include "tensorferry/base/export.h"
+
 namespace tensorferry {
 
 constexpr uint16_t Bfloat16FromFloat32(float value) {
@@ -79,19 +81,19 @@ constexpr uint16_t Float16FromFloat64(double value) {
   return Float16FromFloat32(Float32RoundedToOdd(value));
 }
 
-void Float32ToBfloat16(std::span<const float> in, std::span<uint16_t> out);
-void Float32ToFloat16(std::span<const float> in, std::span<uint16_t> out);
-void Bfloat16ToFloat32(std::span<const uint16_t> in, std::span<float> out);
-void Float16ToFloat32(std::span<const uint16_t> in, std::span<float> out);
-void Float64ToBfloat16(std::span<const double> in, std::span<uint16_t> out);
-void Float64ToFloat16(std::span<const double> in, std::span<uint16_t> out);
+TENSORFERRY_EXPORT void Float32ToBfloat16(std::span<const float> in, std::span<uint16_t> out);
+TENSORFERRY_EXPORT void Float32ToFloat16(std::span<const float> in, std::span<uint16_t> out);
+TENSORFERRY_EXPORT void Bfloat16ToFloat32(std::span<const uint16_t> in, std::span<float> out);
+TENSORFERRY_EXPORT void Float16ToFloat32(std::span<const uint16_t> in, std::span<float> out);
+TENSORFERRY_EXPORT void Float64ToBfloat16(std::span<const double> in, std::span<uint16_t> out);
+TENSORFERRY_EXPORT void Float64ToFloat16(std::span<const double> in, std::span<uint16_t> out);
 
-void Unorm8ToFloat32(std::span<const uint8_t> in, std::span<float> out);
-void Unorm8ToBfloat16(std::span<const uint8_t> in, std::span<uint16_t> out);
-void Unorm8ToFloat16(std::span<const uint8_t> in, std::span<uint16_t> out);
-void Unorm16ToFloat32(std::span<const uint16_t> in, std::span<float> out);
-void Unorm16ToBfloat16(std::span<const uint16_t> in, std::span<uint16_t> out);
-void Unorm16ToFloat16(std::span<const uint16_t> in, std::span<uint16_t> out);
+TENSORFERRY_EXPORT void Unorm8ToFloat32(std::span<const uint8_t> in, std::span<float> out);
+TENSORFERRY_EXPORT void Unorm8ToBfloat16(std::span<const uint8_t> in, std::span<uint16_t> out);
+TENSORFERRY_EXPORT void Unorm8ToFloat16(std::span<const uint8_t> in, std::span<uint16_t> out);
+TENSORFERRY_EXPORT void Unorm16ToFloat32(std::span<const uint16_t> in, std::span<float> out);
+TENSORFERRY_EXPORT void Unorm16ToBfloat16(std::span<const uint16_t> in, std::span<uint16_t> out);
+TENSORFERRY_EXPORT void Unorm16ToFloat16(std::span<const uint16_t> in, std::span<uint16_t> out);
 
 }  // namespace tensorferry
 

@@ -14,23 +14,26 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "tensorferry/base/export.h"
 
 namespace tensorferry {
 
 enum class Dtype { kFloat32, kBfloat16, kFloat16, kUint8, kInt64, kUint32 };
 
-std::string_view DtypeName(Dtype dtype);
+TENSORFERRY_EXPORT std::string_view DtypeName(Dtype dtype);
 // Exactly the wire names; kUnknownDtype names the accepted ones.
-absl::StatusOr<Dtype> ParseDtype(std::string_view name);
-uint64_t ItemBytes(Dtype dtype);
+TENSORFERRY_EXPORT absl::StatusOr<Dtype> ParseDtype(std::string_view name);
+TENSORFERRY_EXPORT uint64_t ItemBytes(Dtype dtype);
 
 // kBadShape when the product does not fit 64 bits.
-absl::StatusOr<uint64_t> TensorBytes(std::span<const uint32_t> shape, Dtype dtype);
+TENSORFERRY_EXPORT absl::StatusOr<uint64_t> TensorBytes(std::span<const uint32_t> shape,
+                                                        Dtype dtype);
 // OK when `nbytes` is just what shape and dtype ask for, else kSizeMismatch.
-absl::Status CheckTensorBytes(std::span<const uint32_t> shape, Dtype dtype, uint64_t nbytes);
+TENSORFERRY_EXPORT absl::Status CheckTensorBytes(std::span<const uint32_t> shape, Dtype dtype,
+                                                 uint64_t nbytes);
 
 // "[3,448,448]"
-std::string ShapeText(std::span<const uint32_t> shape);
+TENSORFERRY_EXPORT std::string ShapeText(std::span<const uint32_t> shape);
 
 }  // namespace tensorferry
 

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "tensorferry/base/export.h"
 
 namespace tensorferry {
 
@@ -92,24 +93,25 @@ enum class Reason : uint16_t {
 };
 
 // "bad_token" and so on.
-std::string_view ReasonName(Reason reason);
-std::string_view ReasonMeaning(Reason reason);
-std::optional<Reason> ReasonFromName(std::string_view name);
-std::optional<Reason> ReasonFromNumber(uint16_t number);
-bool IsRetryable(Reason reason);
+TENSORFERRY_EXPORT std::string_view ReasonName(Reason reason);
+TENSORFERRY_EXPORT std::string_view ReasonMeaning(Reason reason);
+TENSORFERRY_EXPORT std::optional<Reason> ReasonFromName(std::string_view name);
+TENSORFERRY_EXPORT std::optional<Reason> ReasonFromNumber(uint16_t number);
+TENSORFERRY_EXPORT bool IsRetryable(Reason reason);
 
-[[nodiscard]] absl::Status MakeError(Reason reason, std::string_view message);
+[[nodiscard]] TENSORFERRY_EXPORT absl::Status MakeError(Reason reason, std::string_view message);
 // Adds strerror(errno_value) and picks kNoMemory for ENOMEM, EMFILE, ENFILE, ENOSPC, EAGAIN,
 // kAddressInUse for EADDRINUSE, kSystem for any other.
-[[nodiscard]] absl::Status SystemError(int errno_value, std::string_view what);
+[[nodiscard]] TENSORFERRY_EXPORT absl::Status SystemError(int errno_value, std::string_view what);
 
 // None for OK and for statuses made elsewhere.
-std::optional<Reason> ReasonOf(const absl::Status& status);
+TENSORFERRY_EXPORT std::optional<Reason> ReasonOf(const absl::Status& status);
 // "ok", the reason's name, or the canonical code in lower case for statuses made elsewhere.
-std::string_view ReasonNameOf(const absl::Status& status);
-bool IsRetryable(const absl::Status& status);
+TENSORFERRY_EXPORT std::string_view ReasonNameOf(const absl::Status& status);
+TENSORFERRY_EXPORT bool IsRetryable(const absl::Status& status);
 // The same reason, with `context` and ": " in front of the message.
-[[nodiscard]] absl::Status Annotate(const absl::Status& status, std::string_view context);
+[[nodiscard]] TENSORFERRY_EXPORT absl::Status Annotate(const absl::Status& status,
+                                                       std::string_view context);
 
 }  // namespace tensorferry
 

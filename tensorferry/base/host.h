@@ -13,6 +13,8 @@
 #include <string>
 #include <string_view>
 
+#include "tensorferry/base/export.h"
+
 namespace tensorferry {
 
 // Which running kernel. All zero: not known.
@@ -28,11 +30,11 @@ struct HostIdentity {
 };
 
 // What cannot be read stays unknown, and then no two hosts are the same.
-HostIdentity ThisHost();
+TENSORFERRY_EXPORT HostIdentity ThisHost();
 
 // The kernel's form, "01234567-89ab-cdef-0123-456789abcdef". All zero for a text that is none.
-BootId ParseBootId(std::string_view text);
-std::string BootIdText(const BootId& boot_id);
+TENSORFERRY_EXPORT BootId ParseBootId(std::string_view text);
+TENSORFERRY_EXPORT std::string BootIdText(const BootId& boot_id);
 
 }  // namespace tensorferry
 

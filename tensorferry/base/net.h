@@ -21,12 +21,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tensorferry/base/export.h"
 
 namespace tensorferry {
 
 // An IPv4 or IPv6 address with a port. IPv6 scopes ("%eth0") are refused: they mean nothing on
 // another host.
-class SocketAddress {
+class TENSORFERRY_EXPORT SocketAddress {
  public:
   SocketAddress() = default;
   static absl::StatusOr<SocketAddress> Parse(std::string_view text);
@@ -64,7 +65,7 @@ class SocketAddress {
 };
 
 // Networks in CIDR form; a bare address means itself alone. An empty list allows nothing.
-class AllowList {
+class TENSORFERRY_EXPORT AllowList {
  public:
   AllowList() = default;
   // kBadAddress, naming the entry: no such network, or bits set behind the prefix.
@@ -90,7 +91,7 @@ class AllowList {
 
 // The local address (port 0) from which the kernel would reach `peer`. Sends nothing. kUnreachable
 // when there is no route.
-absl::StatusOr<SocketAddress> LocalAddressTowards(const SocketAddress& peer);
+TENSORFERRY_EXPORT absl::StatusOr<SocketAddress> LocalAddressTowards(const SocketAddress& peer);
 
 }  // namespace tensorferry
 

@@ -13,9 +13,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "tensorferry/base/export.h"
+
 namespace tensorferry {
 
-class RandomSource {
+class TENSORFERRY_EXPORT RandomSource {
  public:
   template <size_t N>
   std::array<uint8_t, N> Bytes() {

@@ -4,9 +4,11 @@
 
 #include <string_view>
 
+#include "tensorferry/base/export.h"
+
 namespace tensorferry {
 
-std::string_view Version();
+TENSORFERRY_EXPORT std::string_view Version();
 
 }  // namespace tensorferry
 

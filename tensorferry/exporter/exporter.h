@@ -31,6 +31,7 @@
 
 #include "absl/status/statusor.h"
 #include "tensorferry/base/clock.h"
+#include "tensorferry/base/export.h"
 #include "tensorferry/base/log.h"
 #include "tensorferry/engine/export_engine.h"
 #include "tensorferry/wire/descriptor.h"
@@ -93,7 +94,7 @@ struct ExporterStats {
 class ExporterCore;
 
 // A published tensor.
-class Lease {
+class TENSORFERRY_EXPORT Lease {
  public:
   Lease();
   Lease(Lease&&) noexcept;
@@ -128,7 +129,7 @@ class Lease {
 };
 
 // A span to write a tensor into.
-class Staged {
+class TENSORFERRY_EXPORT Staged {
  public:
   Staged();
   Staged(Staged&&) noexcept;
@@ -147,7 +148,7 @@ class Staged {
   std::unique_ptr<State> state_;
 };
 
-class Exporter {
+class TENSORFERRY_EXPORT Exporter {
  public:
   // kAddressInUse, kBadAddress, kNoMemory, each naming value, limit and setting.
   static absl::StatusOr<std::unique_ptr<Exporter>> Create(ExporterOptions options);

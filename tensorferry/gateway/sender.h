@@ -31,6 +31,7 @@
 #include "absl/status/statusor.h"
 #include "tensorferry/base/dtype.h"
 #include "tensorferry/base/error.h"
+#include "tensorferry/base/export.h"
 #include "tensorferry/base/log.h"
 #include "tensorferry/base/smg_fields.h"
 #include "tensorferry/exporter/exporter.h"
@@ -74,7 +75,7 @@ struct PullFailure {
   absl::Status ToStatus() const;
 };
 
-class Sender {
+class TENSORFERRY_EXPORT Sender {
  public:
   // `exporter` may be null: everything goes inline then. Its engines run from its Create to its
   // Close, so what it serves is asked once, here.

@@ -29,6 +29,7 @@
 
 #include "absl/status/statusor.h"
 #include "tensorferry/base/clock.h"
+#include "tensorferry/base/export.h"
 #include "tensorferry/policy/capabilities.h"
 
 namespace tensorferry {
@@ -37,7 +38,7 @@ struct CapabilityClientOptions {
   Duration timeout = std::chrono::seconds(2);  // of one question
 };
 
-class CapabilityClient {
+class TENSORFERRY_EXPORT CapabilityClient {
  public:
   using Result = absl::StatusOr<std::shared_ptr<const Capabilities>>;
   using Callback = std::function<void(const Result&)>;

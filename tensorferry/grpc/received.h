@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "tensorferry/base/export.h"
 #include "tensorferry/policy/lane.h"
 
 namespace tensorferry {
@@ -34,9 +35,9 @@ struct Received {
 };
 
 // Before the handler finishes.
-void AddReceived(grpc::ServerContextBase* context, const Received& received);
+TENSORFERRY_EXPORT void AddReceived(grpc::ServerContextBase* context, const Received& received);
 // After the RPC has ended. Empty when the worker does not say; what does not parse is skipped.
-std::vector<Received> ReadReceived(const grpc::ClientContext& context);
+TENSORFERRY_EXPORT std::vector<Received> ReadReceived(const grpc::ClientContext& context);
 
 }  // namespace tensorferry
 

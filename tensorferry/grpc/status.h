@@ -24,6 +24,7 @@
 
 #include "absl/status/status.h"
 #include "tensorferry/base/clock.h"
+#include "tensorferry/base/export.h"
 #include "tensorferry/gateway/sender.h"
 
 namespace tensorferry {
@@ -31,17 +32,19 @@ namespace tensorferry {
 inline constexpr char kErrorKey[] = "tensorferry-error-bin";
 
 // The status alone. Statuses without a Reason keep their canonical code.
-grpc::Status ToGrpc(const absl::Status& status);
+TENSORFERRY_EXPORT grpc::Status ToGrpc(const absl::Status& status);
 // And the Reason, if `status` has one, into the trailing metadata. OK passes through.
-grpc::Status FailWith(grpc::ServerContextBase* context, const absl::Status& status);
+TENSORFERRY_EXPORT grpc::Status FailWith(grpc::ServerContextBase* context,
+                                         const absl::Status& status);
 
 // After the RPC has ended. None: it did not fail, or not by a worker's report.
-std::optional<PullFailure> ReadPullFailure(const grpc::ClientContext& context);
-absl::Status FromGrpc(const grpc::Status& status, const grpc::ClientContext& context);
+TENSORFERRY_EXPORT std::optional<PullFailure> ReadPullFailure(const grpc::ClientContext& context);
+TENSORFERRY_EXPORT absl::Status FromGrpc(const grpc::Status& status,
+                                         const grpc::ClientContext& context);
 
 // Until the deadline of the RPC being served, zero when it has passed, none when it has no
 // deadline.
-std::optional<Duration> RemainingTime(const grpc::ServerContextBase& context);
+TENSORFERRY_EXPORT std::optional<Duration> RemainingTime(const grpc::ServerContextBase& context);
 
 }  // namespace tensorferry
 

@@ -20,13 +20,14 @@
 
 #include <memory>
 
+#include "tensorferry/base/export.h"
 #include "tensorferry/policy/capabilities.h"
 
 namespace tensorferry {
 
 inline constexpr char kInstanceKey[] = "tensorferry-instance-bin";
 
-class TransportService {
+class TENSORFERRY_EXPORT TransportService {
  public:
   explicit TransportService(const Capabilities& capabilities);
   ~TransportService();

@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "tensorferry/base/error.h"
+#include "tensorferry/base/export.h"
 #include "tensorferry/base/host.h"
 #include "tensorferry/policy/capabilities.h"
 #include "tensorferry/policy/lane.h"
@@ -56,8 +57,8 @@ enum class LaneReason : uint8_t {
 };
 
 // "arena_full" and so on.
-std::string_view LaneReasonName(LaneReason reason);
-std::string_view LaneReasonMeaning(LaneReason reason);
+TENSORFERRY_EXPORT std::string_view LaneReasonName(LaneReason reason);
+TENSORFERRY_EXPORT std::string_view LaneReasonMeaning(LaneReason reason);
 
 // What the operator set.
 struct LanePolicy {
@@ -104,7 +105,7 @@ struct Rejection {
   friend bool operator==(const Rejection&, const Rejection&) = default;
 };
 
-struct LaneDecision {
+struct TENSORFERRY_EXPORT LaneDecision {
   std::vector<LaneOffer> offers;
   std::vector<Rejection> rejected;
   // Why the first offer is the first: kMode, kPreferred, or what spoke against a better lane (a
@@ -114,18 +115,18 @@ struct LaneDecision {
   const LaneOffer* Find(Lane lane) const;  // null when it is not offered
 };
 
-LaneDecision DecideLanes(const LaneQuery& query);
+TENSORFERRY_EXPORT LaneDecision DecideLanes(const LaneQuery& query);
 
 // One line for people: the values behind the rejection, and the setting to turn.
-std::string Explain(const LaneQuery& query, const Rejection& rejection);
+TENSORFERRY_EXPORT std::string Explain(const LaneQuery& query, const Rejection& rejection);
 // The error of a decision without offers: what spoke against the named lane, or against every one
 // under kAuto.
-absl::Status NoLaneError(const LaneQuery& query, const LaneDecision& decision);
+TENSORFERRY_EXPORT absl::Status NoLaneError(const LaneQuery& query, const LaneDecision& decision);
 
 // Whether the same bytes, sent in the message, may be taken by a worker whose pull ended with
 // `failure`. False for what inline bytes would meet again (a shape that does not fit), and for what
 // is not about the lane.
-bool InlineMayHelp(Reason failure);
+TENSORFERRY_EXPORT bool InlineMayHelp(Reason failure);
 
 }  // namespace tensorferry
 

@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "tensorferry/base/export.h"
 
 namespace tensorferry {
 
@@ -24,21 +25,21 @@ enum class Lane : uint8_t { kInline, kShm, kRemote };
 inline constexpr std::array kAllLanes = {Lane::kInline, Lane::kShm, Lane::kRemote};
 
 // "inline", "shm", "remote".
-std::string_view LaneName(Lane lane);
+TENSORFERRY_EXPORT std::string_view LaneName(Lane lane);
 // The names, and "rdma" for remote; trimmed, any case. Otherwise an InvalidArgument that lists
 // them.
-absl::StatusOr<Lane> ParseLane(std::string_view text);
+TENSORFERRY_EXPORT absl::StatusOr<Lane> ParseLane(std::string_view text);
 // None for a word that is no transport.
-std::optional<Lane> LaneOfTransport(std::string_view transport);
+TENSORFERRY_EXPORT std::optional<Lane> LaneOfTransport(std::string_view transport);
 
 // What the operator asked for: the best lane there is, or one by name.
 enum class Mode : uint8_t { kAuto, kInline, kShm, kRemote };
 
-std::string_view ModeName(Mode mode);
+TENSORFERRY_EXPORT std::string_view ModeName(Mode mode);
 // As ParseLane, and "auto".
-absl::StatusOr<Mode> ParseMode(std::string_view text);
+TENSORFERRY_EXPORT absl::StatusOr<Mode> ParseMode(std::string_view text);
 // None for kAuto.
-std::optional<Lane> NamedLane(Mode mode);
+TENSORFERRY_EXPORT std::optional<Lane> NamedLane(Mode mode);
 
 }  // namespace tensorferry
 

@@ -32,6 +32,7 @@
 #include "absl/status/statusor.h"
 #include "tensorferry/base/cancel.h"
 #include "tensorferry/base/clock.h"
+#include "tensorferry/base/export.h"
 #include "tensorferry/base/log.h"
 #include "tensorferry/base/net.h"
 #include "tensorferry/engine/pull_engine.h"
@@ -101,7 +102,7 @@ struct PullerStats {
 
 class PullerCore;
 
-class Puller {
+class TENSORFERRY_EXPORT Puller {
  public:
   static absl::StatusOr<std::unique_ptr<Puller>> Create(PullerOptions options);
   ~Puller();  // cancels what is under way (kShutDown), then joins

@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tensorferry/base/export.h"
 #include "tensorferry/base/net.h"
 
 namespace tensorferry::wire {
@@ -83,13 +84,13 @@ inline constexpr uint8_t kDescriptorVersion = 1;
 inline constexpr size_t kMaxDescriptorBytes = 2048;
 
 // kBadDescriptor when a field is outside its range, kBadAddress when an address cannot be dialled.
-absl::StatusOr<std::string> EncodeDescriptor(const Descriptor& descriptor);
+TENSORFERRY_EXPORT absl::StatusOr<std::string> EncodeDescriptor(const Descriptor& descriptor);
 // kBadDescriptor, kBadAddress, kTooShort or kUnknownVersion. A way of a kind that is not known is
 // skipped (a newer gateway may offer more); no known way left is not an error here.
-absl::StatusOr<Descriptor> DecodeDescriptor(std::span<const std::byte> bytes);
+TENSORFERRY_EXPORT absl::StatusOr<Descriptor> DecodeDescriptor(std::span<const std::byte> bytes);
 
 // One line per field, token redacted.
-std::string DescriptorText(const Descriptor& descriptor);
+TENSORFERRY_EXPORT std::string DescriptorText(const Descriptor& descriptor);
 
 }  // namespace tensorferry::wire
 

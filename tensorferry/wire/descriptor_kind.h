@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <span>
 
+#include "tensorferry/base/export.h"
+
 namespace tensorferry::wire {
 
 enum class DescriptorKind {
@@ -21,7 +23,7 @@ enum class DescriptorKind {
   kNone,
 };
 
-DescriptorKind SniffDescriptor(std::span<const std::byte> bytes);
+TENSORFERRY_EXPORT DescriptorKind SniffDescriptor(std::span<const std::byte> bytes);
 
 }  // namespace tensorferry::wire
 

@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "tensorferry/base/export.h"
 
 namespace tensorferry::wire {
 
@@ -38,19 +39,19 @@ struct SmgDescriptor {
 };
 
 // kTooShort, kBadIpText, kKeyMismatch or kLegacyNeedsKey, in the stock order of checks.
-absl::StatusOr<SmgDescriptor> ParseSmgDescriptor(std::span<const std::byte> bytes,
-                                                 std::optional<int64_t> explicit_key);
+TENSORFERRY_EXPORT absl::StatusOr<SmgDescriptor> ParseSmgDescriptor(
+    std::span<const std::byte> bytes, std::optional<int64_t> explicit_key);
 
 // kUnknownMagic, kBadAddress (host not a dotted quad or IPv6 literal that can be dialled; port 0),
 // kBadGeneration (0), kBadDescriptor (slot_addr 0, or the frame would wrap around 2^64), kTooLarge
 // (the frame alone would).
-absl::Status CheckUsable(const SmgDescriptor& descriptor, uint64_t nbytes);
+TENSORFERRY_EXPORT absl::Status CheckUsable(const SmgDescriptor& descriptor, uint64_t nbytes);
 
 // Always the SMGRDMA1 form.
-std::string EncodeSmgDescriptor(const SmgDescriptor& descriptor);
+TENSORFERRY_EXPORT std::string EncodeSmgDescriptor(const SmgDescriptor& descriptor);
 
 // One line per field.
-std::string SmgDescriptorText(const SmgDescriptor& descriptor);
+TENSORFERRY_EXPORT std::string SmgDescriptorText(const SmgDescriptor& descriptor);
 
 }  // namespace tensorferry::wire
 

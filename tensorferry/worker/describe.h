@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "tensorferry/base/export.h"
 #include "tensorferry/policy/capabilities.h"
 #include "tensorferry/puller/puller.h"
 
@@ -17,7 +18,7 @@ namespace tensorferry {
 
 // `puller` may be null: inline only. `max_message_bytes`: what its gRPC server accepts, 0 for no
 // limit.
-Capabilities DescribeWorker(const Puller* puller, uint64_t max_message_bytes);
+TENSORFERRY_EXPORT Capabilities DescribeWorker(const Puller* puller, uint64_t max_message_bytes);
 
 }  // namespace tensorferry
 

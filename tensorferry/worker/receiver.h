@@ -31,6 +31,7 @@
 
 #include "absl/status/statusor.h"
 #include "tensorferry/base/dtype.h"
+#include "tensorferry/base/export.h"
 #include "tensorferry/base/smg_fields.h"
 #include "tensorferry/policy/lane.h"
 #include "tensorferry/puller/puller.h"
@@ -50,7 +51,7 @@ struct Tensor {
   bool borrowed = false;
 };
 
-class Receiver {
+class TENSORFERRY_EXPORT Receiver {
  public:
   using Callback = std::function<void(absl::StatusOr<Tensor>)>;
 
