@@ -89,6 +89,7 @@ Gateway::Gateway(const Options& options, std::string_view kind) {
   args.insert(args.end(), {options.self, "--serve", std::string(kind),
                            options.netns ? kNetnsHost : "127.0.0.1"});
   std::vector<char*> argv;
+  argv.reserve(args.size() + 1);
   for (std::string& arg : args) argv.push_back(arg.data());
   argv.push_back(nullptr);
   int output[2], input[2];

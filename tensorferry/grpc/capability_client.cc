@@ -18,8 +18,9 @@ namespace tensorferry {
 
 class CapabilityClient::Impl {
  public:
-  Impl(std::shared_ptr<grpc::ChannelInterface> channel, const CapabilityClientOptions& options)
-      : stub_(v1::Transport::NewStub(std::move(channel))), options_(options) {}
+  Impl(const std::shared_ptr<grpc::ChannelInterface>& channel,
+       const CapabilityClientOptions& options)
+      : stub_(v1::Transport::NewStub(channel)), options_(options) {}
 
   ~Impl() {
     std::unique_lock lock(mutex_);

@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<LandingPool::Ticket>> LandingPool::Request(uint64
                      StrCat("a tensor of ", nbytes, " bytes can never fit ", capacity(),
                             " bytes of landing memory; raise landing_bytes"));
   }
-  auto ticket = std::unique_ptr<Ticket>(new Ticket);
+  auto ticket = std::make_unique<Ticket>();
   ticket->nbytes_ = nbytes;
   const std::lock_guard<std::mutex> lock(mu_);
   ticket->pool_ = shared_from_this();

@@ -184,12 +184,12 @@ std::vector<absl::StatusOr<View>> Puller::PullAll(std::span<const Handle> handle
   return results;
 }
 
-void Puller::PullAsync(Handle handle, PullOptions options, Callback done) {
+void Puller::PullAsync(const Handle& handle, const PullOptions& options, Callback done) {
   core_->Submit(handle, options, std::nullopt, std::move(done));
 }
 
-void Puller::PullIntoAsync(Handle handle, std::span<std::byte> into, PullOptions options,
-                           IntoCallback done) {
+void Puller::PullIntoAsync(const Handle& handle, std::span<std::byte> into,
+                           const PullOptions& options, IntoCallback done) {
   core_->Submit(handle, options, into, [done = std::move(done)](absl::StatusOr<View> view) {
     if (!view.ok()) return done(view.status());
     done(PulledInto{view->transport()});

@@ -116,10 +116,10 @@ class TENSORFERRY_EXPORT Puller {
                                             const PullOptions& options);
 
   using Callback = std::function<void(absl::StatusOr<View>)>;
-  void PullAsync(Handle handle, PullOptions options, Callback done);
+  void PullAsync(const Handle& handle, const PullOptions& options, Callback done);
   using IntoCallback = std::function<void(absl::StatusOr<PulledInto>)>;
   // `into` belongs to the puller until `done` is called.
-  void PullIntoAsync(Handle handle, std::span<std::byte> into, PullOptions options,
+  void PullIntoAsync(const Handle& handle, std::span<std::byte> into, const PullOptions& options,
                      IntoCallback done);
 
   // Labels of the enabled engines, in order of preference.

@@ -81,7 +81,7 @@ class Engine final : public TcpExportEngine {
   void Accept();
   bool AcceptOne();
   void PauseAccept(Instant now);
-  void Adopt(UniqueFd fd, const SocketAddress& peer);
+  void Adopt(UniqueFd fd, const SocketAddress& address);
   bool EvictIdle(bool refused);
   void CutOff();
   void Close(Peer& peer);
