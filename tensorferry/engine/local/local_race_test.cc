@@ -30,6 +30,7 @@ namespace tensorferry::engine {
 namespace {
 
 constexpr uint64_t kSlots = 16;
+constexpr uint32_t kReaders = 4;
 constexpr uint64_t kLeaseBytes = 2048;
 constexpr uint64_t kWords = kLeaseBytes / sizeof(uint64_t);
 
@@ -46,6 +47,8 @@ wire::LeaseRef RefOf(uint64_t slot, uint64_t generation) {
 // Seen by all processes: which generation of each lease was published last.
 struct Board {
   std::array<std::atomic<uint64_t>, kSlots> latest = {};
+  // What each reader has read.
+  std::array<std::atomic<uint64_t>, kReaders> reads = {};
   std::atomic<bool> stop = false;
 };
 
@@ -73,10 +76,10 @@ struct Tally {
 };
 
 // Reads leases until the board says stop.
-Tally ReadUntilStopped(const Board& board, PullEngine& engine, const wire::LocalWay& way,
-                       uint32_t seed) {
+Tally ReadUntilStopped(Board& board, PullEngine& engine, const wire::LocalWay& way,
+                       uint32_t reader) {
   Tally tally;
-  std::minstd_rand random(seed);
+  std::minstd_rand random(reader + 1);
   std::vector<std::byte> memory(kLeaseBytes);
   std::vector<std::pair<Landed, uint64_t>> held;
   while (!board.stop && tally.wrong.empty()) {
@@ -105,6 +108,7 @@ Tally ReadUntilStopped(const Board& board, PullEngine& engine, const wire::Local
       ++tally.views;
       held.emplace_back(*std::move(landed), generation);
     }
+    board.reads[reader] = tally.views + tally.copies;
     if (random() % 16 == 0) std::this_thread::yield();
     if (held.size() > random() % 4) {
       const size_t i = random() % held.size();
@@ -132,9 +136,15 @@ class Recycler : public LeaseSource {
             .instance = {9}};
   }
 
-  void Cycle(Board& board, LocalExportEngine& engine, uint64_t rounds) {
+  // At least `rounds` times, and until the readers from `first` to `last` have all read something.
+  void Cycle(Board& board, LocalExportEngine& engine, uint64_t rounds, uint32_t first,
+             uint32_t last) {
     std::minstd_rand random(7);
-    while (generation_ < rounds) {
+    const auto all_have_read = [&] {
+      return std::all_of(board.reads.begin() + first, board.reads.begin() + last,
+                         [](const auto& reads) { return reads > 0; });
+    };
+    while (generation_ < rounds || !all_have_read()) {
       const uint64_t slot = random() % kSlots;
       if (!Vacate(slot, engine)) {
         std::this_thread::yield();
@@ -228,9 +238,9 @@ TEST_F(LocalRaceTest, ThreadsOfOneWorker) {
   std::vector<Tally> tallies(3);
   std::vector<std::thread> readers;
   for (uint32_t i = 0; i < tallies.size(); ++i) {
-    readers.emplace_back([&, i] { tallies[i] = ReadUntilStopped(*board_, *engine, way, i + 1); });
+    readers.emplace_back([&, i] { tallies[i] = ReadUntilStopped(*board_, *engine, way, i); });
   }
-  recycler_.Cycle(*board_, *gateway_, 2000);
+  recycler_.Cycle(*board_, *gateway_, 2000, 0, 3);
   uint64_t read = 0;
   for (size_t i = 0; i < readers.size(); ++i) {
     readers[i].join();
@@ -245,12 +255,12 @@ TEST_F(LocalRaceTest, ThreadsOfOneWorker) {
 
 TEST_F(LocalRaceTest, ManyWorkersSomeOfWhichDie) {
   std::vector<std::unique_ptr<ChildProcess>> workers;
-  for (uint32_t i = 0; i < 4; ++i) {
+  for (uint32_t i = 0; i < kReaders; ++i) {
     workers.push_back(std::make_unique<ChildProcess>([&, i]() -> ChildProcess::Handler {
       return [&, i](std::string_view, std::string_view) {
         auto engine = CreateLocalPullEngine({});
         const wire::LocalWay way = {ThisHost().boot_id, path_};
-        const Tally tally = ReadUntilStopped(*board_, *engine, way, i + 1);
+        const Tally tally = ReadUntilStopped(*board_, *engine, way, i);
         if (!tally.wrong.empty()) return tally.wrong;
         return std::string(tally.views + tally.copies > 0 ? "fine" : "read nothing");
       };
@@ -265,7 +275,7 @@ TEST_F(LocalRaceTest, ManyWorkersSomeOfWhichDie) {
       workers[seen / 200 - 1]->Kill();
     }
   });
-  recycler_.Cycle(*board_, *gateway_, 2000);
+  recycler_.Cycle(*board_, *gateway_, 2000, 2, kReaders);
   killer.join();
   for (size_t i = 2; i < workers.size(); ++i) EXPECT_EQ(workers[i]->Hear(), "fine");
   EXPECT_EQ(recycler_.too_many(), 0u);
