@@ -99,7 +99,6 @@ using Effects = absl::InlinedVector<Effect, 2>;
 struct LeaseBookStats {
   uint64_t writing = 0, published = 0, ended = 0, resting = 0;  // leases
   uint64_t free_bytes = 0, used_bytes = 0, resting_bytes = 0;   // together the arena
-  uint64_t readable = 0;
 };
 
 class LeaseBook {
