@@ -78,7 +78,7 @@ void Receiver::TakeAsync(Message message, const PullOptions& options, Callback d
     return;
   }
   puller_->PullAsync(
-      std::move(message.handle), options,
+      message.handle, options,
       [tensor = *std::move(tensor), done = std::move(done)](absl::StatusOr<View> view) mutable {
         if (!view.ok()) {
           done(view.status());

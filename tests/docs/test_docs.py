@@ -40,7 +40,7 @@ def test_code_is_code_that_is_compiled(document: Path) -> None:
     for block in blocks(document, "cpp"):
         assert any(squeezed(block) in source for source in sources), f"{document.name}:\n{block}"
     for line in "".join(blocks(document, "cmake")).splitlines():
-        wanted = squeezed(line.replace("my_gateway", "consumer"))
+        wanted = squeezed(line.replace("my_gateway", "grpc_consumer"))
         assert any(wanted in source for source in sources), f"{document.name}:\n{line}"
 
 
