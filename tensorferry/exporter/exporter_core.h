@@ -80,6 +80,7 @@ class ExporterCore final : public engine::LeaseSource,
   std::string listen_address_;
   std::vector<wire::Way> shm_ways_, remote_ways_;
   bool one_sided_ = false;
+  std::atomic<bool> frames_visible_ = false;
 
   mutable std::shared_mutex engines_mu_;
   std::vector<std::unique_ptr<engine::ExportEngine>> engines_;

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <set>
 
 namespace tensorferry {
@@ -274,6 +276,14 @@ TEST(DecideLanes, NoLaneAtAllIsAnErrorThatNamesEach) {
               testing::AllOf(HasSubstr("lane shm: not_advertised"),
                              HasSubstr("lane remote: over_landing: 9437184 bytes"),
                              HasSubstr("lane inline: not_advertised")));
+}
+
+TEST(LaneReason, TheGuideListsEveryName) {
+  std::ifstream file(TENSORFERRY_SOURCE_DIR "/docs/embedding.md");
+  const std::string guide((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+#define TENSORFERRY_X(id, name, error, meaning) EXPECT_THAT(guide, HasSubstr("`" name "`"));
+  TENSORFERRY_LANE_REASONS(TENSORFERRY_X)
+#undef TENSORFERRY_X
 }
 
 TEST(LaneReason, NamesAreDistinctAndEachIsExplained) {

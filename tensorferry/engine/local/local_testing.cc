@@ -148,12 +148,16 @@ void ChildProcess::Kill() {
 }
 
 void ChildProcess::Stop() {
+  Require(pid_ > 0, "stop a process that was killed");
   ::kill(pid_, SIGSTOP);
   int status = 0;
   Require(::waitpid(pid_, &status, WUNTRACED) == pid_ && WIFSTOPPED(status), "wait for a stop");
 }
 
-void ChildProcess::Continue() { ::kill(pid_, SIGCONT); }
+void ChildProcess::Continue() {
+  Require(pid_ > 0, "continue a process that was killed");
+  ::kill(pid_, SIGCONT);
+}
 
 ChildProcess::Handler MakeWorker() {
   auto worker = std::make_shared<Worker>();
