@@ -79,14 +79,14 @@ stage_install() {
 }
 
 stage_asan() {
-  export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
+  export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1
   export LSAN_OPTIONS=suppressions=$root/ci/lsan.supp:print_suppressions=0
   export UBSAN_OPTIONS=print_stacktrace=1
   compile build-clang && run_units build-clang && run_transfer_tests build-clang
 }
 
 stage_tsan() {
-  export TSAN_OPTIONS=suppressions=$root/ci/tsan.supp:second_deadlock_stack=1:print_suppressions=0
+  export TSAN_OPTIONS=suppressions=$root/ci/tsan.supp:second_deadlock_stack=1:print_suppressions=0:allocator_may_return_null=1
   compile build-tsan && run_units build-tsan && run_transfer_tests build-tsan
 }
 
