@@ -274,7 +274,7 @@ TEST_F(MappedGatewayTest, MessagesThatDoNotFitGoOutLater) {
     while (const auto lease = Heard()) EXPECT_EQ(lease->id, ++heard);  // in order
     epoll_event event = {};
     if (::epoll_wait(epoll.get(), &event, 1, 0) == 1) {
-      EXPECT_EQ(event.data.u64, 5u);
+      EXPECT_EQ(uint64_t{event.data.u64}, 5u);  // the struct is packed
       gateway->Flush();
     }
   }
