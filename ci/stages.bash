@@ -49,11 +49,6 @@ run_process_tests() { # FOLDER
   run_pytest "$1" --ignore tests/install tests
 }
 
-# What moves tensors between processes, for the builds that run many times slower.
-run_transfer_tests() { # FOLDER
-  run_pytest "$1" tests/command/test_export_pull.py tests/command/test_send_worker.py tests/command/test_two_hosts.py
-}
-
 stage_format() {
   local cpp py sh
   mapfile -t cpp < <(git ls-files '*.cc' '*.h')
@@ -82,12 +77,12 @@ stage_asan() {
   export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1
   export LSAN_OPTIONS=suppressions=$root/ci/lsan.supp:print_suppressions=0
   export UBSAN_OPTIONS=print_stacktrace=1
-  compile build-clang && run_units build-clang && run_transfer_tests build-clang
+  compile build-clang && run_units build-clang
 }
 
 stage_tsan() {
   export TSAN_OPTIONS=suppressions=$root/ci/tsan.supp:second_deadlock_stack=1:print_suppressions=0:allocator_may_return_null=1
-  compile build-tsan && run_units build-tsan && run_transfer_tests build-tsan
+  compile build-tsan && run_units build-tsan
 }
 
 stage_tidy() {
