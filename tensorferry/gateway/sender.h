@@ -67,7 +67,7 @@ struct Attachment {
 
 // A worker's own word that it could not fetch a tensor, so that nothing was done with the request.
 // An RPC that failed without one is ambiguous: the worker may have run it.
-struct PullFailure {
+struct TENSORFERRY_EXPORT PullFailure {
   std::optional<Reason> reason = {};  // none: a name that only the worker's newer version knows
   std::string message = {};
   bool retryable = false;
