@@ -86,6 +86,7 @@ def test_headers_are_complete_and_hold_no_test_helpers(prefix: Path, tmp_path: P
     run("g++", *flags, f"-I{prefix / 'include'}", source)
 
 
+@pytest.mark.timeout(900)
 def test_as_a_part_of_another_build(tmp_path: Path) -> None:
     consumer = cmake_build(tmp_path, f"-DTENSORFERRY_SOURCE={ROOT}", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
     assert run(consumer, tmp_path / "socket") == EXPECTED
