@@ -31,7 +31,9 @@ run_units() { # FOLDER
   [[ -z $filter ]] || options=(--no-tests=ignore -R "$filter")
   # By convention the tests that only --long runs have a name that starts with Long.
   [[ -n $long ]] || options+=(-E '\.Long')
-  ctest --test-dir "$1" -j "$jobs" --output-on-failure --output-junit "$results/unit.xml" "${options[@]}"
+  # Without a line for each that began or passed: what failed is then at the end of the log.
+  ctest --test-dir "$1" -j "$jobs" --output-on-failure --output-junit "$results/unit.xml" "${options[@]}" |
+    grep -Ev '^ +Start +[0-9]+: | Passed +[0-9.]+ sec *$'
 }
 
 run_pytest() { # FOLDER TESTS...
@@ -77,12 +79,12 @@ stage_asan() {
   export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1
   export LSAN_OPTIONS=suppressions=$root/ci/lsan.supp:print_suppressions=0
   export UBSAN_OPTIONS=print_stacktrace=1
-  compile build-clang && run_units build-clang
+  compile build-clang && run_units build-clang && run_pytest build-clang tests/command
 }
 
 stage_tsan() {
   export TSAN_OPTIONS=suppressions=$root/ci/tsan.supp:second_deadlock_stack=1:print_suppressions=0:allocator_may_return_null=1
-  compile build-tsan && run_units build-tsan
+  compile build-tsan && run_units build-tsan && run_pytest build-tsan tests/command
 }
 
 stage_tidy() {

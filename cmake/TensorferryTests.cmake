@@ -44,14 +44,7 @@ foreach(source IN LISTS tensorferry_tests)
   list(APPEND sources_${room} ${source})
 endforeach()
 list(REMOVE_DUPLICATES rooms)
-list(APPEND rooms tools)
-if(TENSORFERRY_TEST_ROOMS)
-  list(FILTER rooms INCLUDE REGEX "^(${TENSORFERRY_TEST_ROOMS})$")
-endif()
 foreach(room IN LISTS rooms)
-  if(room STREQUAL "tools")
-    continue()  # below
-  endif()
   # Tests of these use SMG's generated messages.
   set(needs_messages FALSE)
   if(room MATCHES "^(gateway|worker|grpc)$")
@@ -68,7 +61,7 @@ foreach(room IN LISTS rooms)
 endforeach()
 
 # The command's parts make one more room.
-if(TENSORFERRY_BUILD_TOOLS AND "tools" IN_LIST rooms)
+if(TENSORFERRY_BUILD_TOOLS)
   file(GLOB_RECURSE tools_tests CONFIGURE_DEPENDS tools/*_test.cc tools/*_testing.cc)
   tensorferry_test(tools ${tools_tests})
   target_link_libraries(tools_test PRIVATE tensorferry_tools)

@@ -160,3 +160,9 @@ def make_file(path: Path, nbytes: int, seed: int = 1) -> Path:
             left -= len(piece)
             count += 1
     return path
+
+
+def pull_arguments(exported: Event, *more: str | Path) -> list[str | Path]:
+    """`tensorferry pull` of what `export` answered."""
+    descriptor = ["--descriptor", exported["descriptor"], "--nbytes", str(exported["nbytes"])]
+    return ["pull", "--json", "--transport", exported["transport"], *descriptor, *more]

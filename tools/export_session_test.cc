@@ -89,8 +89,8 @@ TEST_F(ExportSessionTest, RefusesWithTheReasonAndKeepsTheRest) {
   const std::pair<std::string, std::string> cases[] = {
       {StrCat("1 ", file), "(duplicate_key)"},
       {StrCat("2 ", large), "(arena_full)"},
-      {StrCat("3 ", dir_.Path("none")), "none: No such file or directory"},
-      {StrCat("4 ", dir_.Path("")), "not a regular file"},
+      {StrCat("3 ", dir_ / "none"), "none: No such file or directory"},
+      {StrCat("4 ", dir_ / ""), "not a regular file"},
   };
   for (const auto& [line, reason] : cases) {
     const Json answer = Ask(line);

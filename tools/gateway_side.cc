@@ -63,10 +63,7 @@ absl::Status GatewaySide::Connect() {
   channel_ = grpc::CreateCustomChannel(options_.to, grpc::InsecureChannelCredentials(), arguments);
   capabilities_ = std::make_unique<CapabilityClient>(
       channel_, CapabilityClientOptions{.timeout = options_.timeout});
-  absl::StatusOr<std::shared_ptr<const Capabilities>> worker = AskWorker();
-  if (!worker.ok()) return worker.status();
-  worker_ = *std::move(worker);
-  return absl::OkStatus();
+  return AskWorker().status();
 }
 
 absl::StatusOr<std::shared_ptr<const Capabilities>> GatewaySide::AskWorker() {

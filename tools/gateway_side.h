@@ -69,9 +69,6 @@ class GatewaySide {
 
   absl::StatusOr<Delivery> Send(const Outgoing& tensor, const LanePolicy& policy);
 
-  const Capabilities& worker() const { return *worker_; }
-  const std::string& to() const { return options_.to; }
-
  private:
   explicit GatewaySide(GatewaySideOptions options) : options_(std::move(options)) {}
   absl::Status Connect();
@@ -83,7 +80,6 @@ class GatewaySide {
   std::unique_ptr<Exporter> exporter_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<CapabilityClient> capabilities_;
-  std::shared_ptr<const Capabilities> worker_;
   std::unique_ptr<Sender> sender_;
 };
 

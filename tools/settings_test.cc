@@ -36,12 +36,12 @@ class LocalSocketTest : public testing::Test {
 };
 
 TEST_F(LocalSocketTest, APrivateOneIsOursAloneAndGoes) {
-  Set(dir_.Path("").substr(0, dir_.Path("").size() - 1));
+  Set(dir_.path());
   std::string path;
   {
     const LocalSocket socket("");
     path = socket.path();
-    EXPECT_THAT(path, StartsWith(dir_.Path("tensorferry-")));
+    EXPECT_THAT(path, StartsWith(dir_ / "tensorferry-"));
     struct stat info;
     ASSERT_EQ(::stat(std::filesystem::path(path).parent_path().c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 07777, 0700u);
@@ -56,8 +56,8 @@ TEST_F(LocalSocketTest, WithoutAUsableRuntimeDirectoryItIsInTmp) {
     Set(value);
     EXPECT_THAT(LocalSocket("").path(), StartsWith("/tmp/tensorferry-")) << value;
   }
-  Set(dir_.Path(std::string(100, 'x')));
-  std::filesystem::create_directory(dir_.Path(std::string(100, 'x')));
+  Set(dir_ / std::string(100, 'x'));
+  std::filesystem::create_directory(dir_ / std::string(100, 'x'));
   EXPECT_THAT(LocalSocket("").path(), StartsWith("/tmp/tensorferry-")) << "too long for a socket";
 }
 

@@ -1,11 +1,10 @@
 // The exporter behind its handles: shared by Exporter, Staged and Lease, and what engines call back
 // into.
 //
-// Three locks, always taken in this order and none held while an engine or a callback is called,
-// except the first, which is only shared then:
+// Two locks, always taken in this order; the second is never held while an engine or a callback is
+// called, the first is only shared then:
 //   engines_mu_  keeps the engines alive while they are called
 //   mu_          the book of leases and everything beside it
-//   reaper's     (mu_ with its condition variable)
 #ifndef TENSORFERRY_EXPORTER_EXPORTER_CORE_H_
 #define TENSORFERRY_EXPORTER_EXPORTER_CORE_H_
 

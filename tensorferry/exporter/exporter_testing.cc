@@ -1,24 +1,11 @@
 #include "tensorferry/exporter/exporter_testing.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <utility>
 
 namespace tensorferry {
-
-TempDir::TempDir() {
-  std::string pattern = std::filesystem::temp_directory_path() / "tensorferry-test-XXXXXX";
-  if (::mkdtemp(pattern.data()) == nullptr) std::abort();
-  path_ = pattern;
-}
-
-TempDir::~TempDir() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 std::vector<std::byte> Pattern(size_t nbytes, uint64_t seed) {
   std::vector<std::byte> out(nbytes);
@@ -38,7 +25,7 @@ void ExporterForTest::Create(std::string listen) {
   ExporterOptions options;
   options.arena_bytes = 8 << 20;
   options.listen = std::move(listen);
-  options.local_socket = dir_.path() + "/gateway.sock";
+  options.local_socket = dir_ / "gateway.sock";
   if (adjust_) adjust_(&options);
   absl::StatusOr<std::unique_ptr<Exporter>> created = Exporter::Create(std::move(options));
   if (!created.ok()) {

@@ -15,22 +15,11 @@
 #include <string>
 #include <vector>
 
+#include "tensorferry/base/temp_dir_testing.h"
 #include "tensorferry/exporter/exporter.h"
 #include "tensorferry/puller/puller.h"
 
 namespace tensorferry {
-
-class TempDir {
- public:
-  TempDir();
-  ~TempDir();
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Bytes that depend on every position and on the seed.
 std::vector<std::byte> Pattern(size_t nbytes, uint64_t seed);

@@ -5,29 +5,15 @@ import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
-from ferry import Event, Running, exporter, make_file, run, sha256
+from ferry import Event, Result, Running, exporter, make_file, pull_arguments, run, sha256
 
 ENGINES = ["local", "tcp"]
 
 
-def pull(command: Path, exported: Event, *args: str | Path, timeout: float = 60) -> Any:
-    return run(
-        command,
-        "pull",
-        "--json",
-        "--transport",
-        "tensorferry",
-        "--descriptor",
-        exported["descriptor"],
-        "--nbytes",
-        str(exported["nbytes"]),
-        "--timeout",
-        str(timeout),
-        *args,
-    )
+def pull(command: Path, exported: Event, *more: str | Path, timeout: float = 60) -> Result:
+    return run(command, *pull_arguments(exported, "--timeout", str(timeout), *more))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -193,19 +179,8 @@ def established(port: int) -> bool:
     return any(wanted in " ".join(line.split()[2:4]) for line in text.splitlines()[1:])
 
 
-def start_pull(command: Path, exported: Event, *args: str) -> Running:
-    return Running(
-        command,
-        "pull",
-        "--json",
-        "--transport",
-        "tensorferry",
-        "--descriptor",
-        exported["descriptor"],
-        "--nbytes",
-        str(exported["nbytes"]),
-        *args,
-    )
+def start_pull(command: Path, exported: Event, *more: str) -> Running:
+    return Running(command, *pull_arguments(exported, *more))
 
 
 def wait_connected(gateway: Running) -> None:

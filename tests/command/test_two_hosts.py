@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ferry import Running, exporter, make_file, run, sha256, worker
+from ferry import Event, Running, exporter, make_file, pull_arguments, run, sha256, worker
 from hosts import Host, cut, two_hosts
 
 DATA = Path(__file__).parent.parent / "data"
@@ -91,39 +91,24 @@ def test_shm_is_not_offered_where_it_cannot_be(command: Path, tmp_path: Path) ->
             assert result.row()["lane"] == "remote"
 
 
-def pull_from(command: Path, exported: dict[str, str], host: Host, network: str, timeout: str) -> Running:
-    return Running(
-        command,
-        "pull",
-        "--json",
-        "--transport",
-        "tensorferry",
-        "--descriptor",
-        exported["descriptor"],
-        "--nbytes",
-        str(exported["nbytes"]),
-        "--allow",
-        network,
-        "--timeout",
-        timeout,
-        prefix=host.prefix,
-    )
+def pull_from(command: Path, exported: Event, host: Host, timeout: str) -> Running:
+    more = ("--allow", host.network_v4, "--timeout", timeout)
+    return Running(command, *pull_arguments(exported, *more), prefix=host.prefix)
 
 
-def test_a_network_that_is_cut_is_a_timeout_and_a_healthy_gateway_does_not_wait(command: Path, tmp_path: Path) -> None:
+def test_a_network_that_is_cut_is_a_timeout(command: Path, tmp_path: Path) -> None:
     source = make_file(tmp_path / "source", 1 << 20)
     with (
         two_hosts() as (gateway, other),
         exporter(command, "--listen", f"{gateway.v4}:0", engine="tcp", prefix=gateway.prefix) as far,
     ):
         exported = far.ask(f"1 {source}")
-        network = gateway.network_v4
-        with pull_from(command, exported, other, network, "60") as puller:
+        with pull_from(command, exported, other, "60") as puller:
             assert puller.next()["sha256"] == sha256(source)
         exported = far.ask(f"2 {source}")
         cut(gateway)
         began = time.monotonic()
-        with pull_from(command, exported, other, network, "1") as puller:
+        with pull_from(command, exported, other, "1") as puller:
             answer = puller.next()
             assert answer["code"] in ("timed_out", "unreachable")
             assert answer["retryable"] is True

@@ -4,7 +4,6 @@ import re
 import shlex
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -44,15 +43,6 @@ def test_code_is_code_that_is_compiled(document: Path) -> None:
         assert any(wanted in source for source in sources), f"{document.name}:\n{line}"
 
 
-def wait_for(address: str) -> None:
-    host, _, port = address.rpartition(":")
-    while True:
-        with socket.socket() as probe:
-            if probe.connect_ex((host, int(port))) == 0:
-                return
-        time.sleep(0.01)
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -73,15 +63,18 @@ def test_commands_run(command: Path, tmp_path: Path) -> None:
             words = shlex.split(line.removeprefix("$ tensorferry ").replace("127.0.0.1:50051", address))
             ran += 1
             if words[-1] == "&":
-                started.append(subprocess.Popen([command, *words[:-1]], cwd=tmp_path, text=True))
-                wait_for(address)
+                process = subprocess.Popen([command, *words[:-1]], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+                started.append(process)
+                assert process.stdout is not None
+                assert address in process.stdout.readline()  # it says so when it is ready
                 continue
             done = subprocess.run([command, *words], cwd=tmp_path, text=True, capture_output=True, check=False)
             assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
     finally:
         for process in started:
             process.terminate()
-            assert process.wait() == 0
+            process.communicate()
+            assert process.returncode == 0
     assert ran >= 4
 
 

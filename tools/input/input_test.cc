@@ -121,12 +121,12 @@ TEST(InputTest, DamageFoundWhileDecodingNamesTheFile) {
 
 TEST(InputTest, MissingFilesDirectoriesAndPipes) {
   const TempDir dir;
-  EXPECT_THAT(std::string(OpenInputs(dir.Path("none"), {}).status().message()),
+  EXPECT_THAT(std::string(OpenInputs(dir / "none", {}).status().message()),
               HasSubstr("none: No such file or directory"));
-  EXPECT_THAT(std::string(OpenInputs(dir.Path(""), {}).status().message()),
+  EXPECT_THAT(std::string(OpenInputs(dir / "", {}).status().message()),
               HasSubstr("is not a regular file"));
-  ASSERT_EQ(::mkfifo(dir.Path("pipe").c_str(), 0600), 0);
-  EXPECT_THAT(std::string(OpenInputs(dir.Path("pipe"), {}).status().message()),
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(std::string(OpenInputs(dir / "pipe", {}).status().message()),
               HasSubstr("is not a regular file"));
 }
 

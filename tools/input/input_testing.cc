@@ -13,22 +13,6 @@
 
 namespace tensorferry::tools {
 
-TempDir::TempDir() {
-  std::string pattern = testing::TempDir() + "tensorferry.XXXXXX";
-  if (::mkdtemp(pattern.data()) == nullptr) std::abort();
-  path_ = pattern;
-}
-
-TempDir::~TempDir() { std::filesystem::remove_all(path_); }
-
-std::string TempDir::Path(std::string_view name) const { return StrCat(path_, "/", name); }
-
-std::string TempDir::Write(std::string_view name, std::string_view content) const {
-  const std::string path = Path(name);
-  std::ofstream(path, std::ios::binary).write(content.data(), content.size());
-  return path;
-}
-
 std::string NpyFile(std::string_view header, std::string_view data, int version) {
   std::string file("\x93NUMPY", 6);
   file += static_cast<char>(version);

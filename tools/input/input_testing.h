@@ -16,21 +16,10 @@
 
 #include "absl/status/statusor.h"
 #include "gtest/gtest.h"
+#include "tensorferry/base/temp_dir_testing.h"
 #include "tools/input/input.h"
 
 namespace tensorferry::tools {
-
-// A directory that goes away with its files.
-class TempDir {
- public:
-  TempDir();
-  ~TempDir();
-  std::string Path(std::string_view name) const;
-  std::string Write(std::string_view name, std::string_view content) const;
-
- private:
-  std::string path_;
-};
 
 template <typename T>
 std::string Bytes(const std::vector<T>& values) {

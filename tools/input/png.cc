@@ -142,7 +142,7 @@ bool LooksLikePng(std::span<const std::byte> bytes) {
 }
 
 absl::StatusOr<PictureSize> ReadPngHeader(std::span<const std::byte> bytes, uint64_t max_pixels) {
-  const absl::StatusOr<PictureSize> size = PngReader(bytes).Header();
+  absl::StatusOr<PictureSize> size = PngReader(bytes).Header();
   if (!size.ok()) return size;
   if (absl::Status status = CheckPictureSize(*size, max_pixels); !status.ok()) return status;
   return size;

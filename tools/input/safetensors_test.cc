@@ -52,6 +52,8 @@ struct BadCase {
   std::string says;
 };
 
+void PrintTo(const BadCase& c, std::ostream* out) { *out << c.name; }
+
 class SafetensorsBadTest : public testing::TestWithParam<BadCase> {};
 
 TEST_P(SafetensorsBadTest, IsRefusedAndSaysWhy) {
@@ -127,7 +129,7 @@ std::string Content(const std::string& path) {
 
 TEST(SaveSafetensorsTest, WhatIsSavedIsReadBack) {
   const TempDir dir;
-  const std::string path = dir.Path("saved.safetensors");
+  const std::string path = dir / "saved.safetensors";
   constexpr std::pair<Dtype, Element> kPairs[] = {
       {Dtype::kFloat32, Element::kFloat32}, {Dtype::kBfloat16, Element::kBfloat16},
       {Dtype::kFloat16, Element::kFloat16}, {Dtype::kUint8, Element::kUint8},
@@ -153,7 +155,7 @@ TEST(SaveSafetensorsTest, WhatIsSavedIsReadBack) {
 
 TEST(SaveSafetensorsTest, ScalarsAndEmptyTensors) {
   const TempDir dir;
-  const std::string path = dir.Path("saved.safetensors");
+  const std::string path = dir / "saved.safetensors";
   ASSERT_TRUE(
       SaveSafetensors(path, {.name = "s", .dtype = Dtype::kUint8, .bytes = AsSpan("x")}).ok());
   EXPECT_THAT((*ParseSafetensors(AsSpan(Content(path))))[0].source.shape, IsEmpty());
@@ -164,12 +166,12 @@ TEST(SaveSafetensorsTest, ScalarsAndEmptyTensors) {
 
 TEST(SaveSafetensorsTest, AFailureNamesThePathAndLeavesNothing) {
   const TempDir dir;
-  EXPECT_THAT(std::string(SaveSafetensors(dir.Path("no/such"), {.name = "x"}).message()),
+  EXPECT_THAT(std::string(SaveSafetensors(dir / "no/such", {.name = "x"}).message()),
               HasSubstr("no/such"));
-  ASSERT_EQ(::mkdir(dir.Path("taken").c_str(), 0700), 0);
-  EXPECT_FALSE(SaveSafetensors(dir.Path("taken"), {.name = "x"}).ok());
-  EXPECT_EQ(Content(dir.Path("taken.partial")), "");
-  EXPECT_NE(::access(dir.Path("taken.partial").c_str(), F_OK), 0);
+  ASSERT_EQ(::mkdir((dir / "taken").c_str(), 0700), 0);
+  EXPECT_FALSE(SaveSafetensors(dir / "taken", {.name = "x"}).ok());
+  EXPECT_EQ(Content(dir / "taken.partial"), "");
+  EXPECT_NE(::access((dir / "taken.partial").c_str(), F_OK), 0);
 }
 
 }  // namespace

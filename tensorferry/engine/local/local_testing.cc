@@ -85,17 +85,6 @@ struct Worker {
 
 }  // namespace
 
-TempDir::TempDir() {
-  std::string name = (std::filesystem::temp_directory_path() / "tfXXXXXX").string();
-  Require(::mkdtemp(name.data()) != nullptr, "mkdtemp");
-  path_ = name;
-}
-
-TempDir::~TempDir() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 ChildProcess::ChildProcess(const std::function<Handler()>& make_handler) {
   int ends[2];
   Require(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "socketpair");

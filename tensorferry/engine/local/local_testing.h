@@ -18,22 +18,11 @@
 #include <string_view>
 
 #include "tensorferry/base/fd.h"
+#include "tensorferry/base/temp_dir_testing.h"
 #include "tensorferry/engine/pull_engine.h"
 #include "tensorferry/wire/descriptor.h"
 
 namespace tensorferry::engine {
-
-// A new directory, removed with the files in it.
-class TempDir {
- public:
-  TempDir();
-  ~TempDir();
-  const std::string& path() const { return path_; }
-  std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
-
- private:
-  std::string path_;
-};
 
 // A child that answers requests until it is killed or this is destroyed. Forked without exec: this
 // process may have no other thread at that moment.
