@@ -37,10 +37,12 @@ run_units() { # FOLDER
 }
 
 run_pytest() { # FOLDER TESTS...
-  local dir=$1 status=0 options=()
+  local dir=$1 status=0 options=() marks=()
   shift
   [[ -z $filter ]] || options+=(-k "$filter")
-  [[ -n $long ]] || options+=(-m "not long")
+  [[ -n $long ]] || marks+=("not long")
+  [[ $dir == build ]] || marks+=("not plain_build")
+  ((!${#marks[@]})) || options+=(-m "$(sed 's/ not / and not /g' <<<"${marks[*]}")")
   "$python" -m pytest --command "$root/$dir/tools/tensorferry" --junit-xml "$results/pytest.xml" "${options[@]}" "$@" ||
     status=$?
   # 5: no test was selected, which is fine for a filter alone.

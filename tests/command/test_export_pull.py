@@ -307,22 +307,25 @@ def test_bad_addresses_are_named(command: Path) -> None:
         assert address.rpartition(":")[0].strip("[]") in result.err
 
 
-def test_limits_are_named(command: Path) -> None:
-    """Address space, file size and descriptors that do not suffice: one line that says which, and no crash."""
-    for limit, needle in (
-        (["prlimit", "--as=600000000"], "arena"),
-        (["prlimit", "--fsize=1000000"], "arena"),
-        (["prlimit", "--nofile=8"], ""),
-    ):
-        result = run(
-            command,
-            "export",
-            "--listen",
-            "127.0.0.1:0",
-            "--arena-bytes",
-            str(1 << 30),
-            prefix=limit,
-        )
-        assert result.code == 1, (limit, result.out, result.err)
-        assert needle in result.err
-        assert len(result.err.splitlines()) <= 2, result.err
+@pytest.mark.parametrize(
+    ("limit", "needle"),
+    [
+        pytest.param("--as=600000000", "arena", marks=pytest.mark.plain_build, id="address_space"),
+        pytest.param("--fsize=1000000", "arena", id="file_size"),
+        pytest.param("--nofile=8", "", id="descriptors"),
+    ],
+)
+def test_limits_are_named(command: Path, limit: str, needle: str) -> None:
+    """A limit that does not suffice: one line that says which, and no crash."""
+    result = run(
+        command,
+        "export",
+        "--listen",
+        "127.0.0.1:0",
+        "--arena-bytes",
+        str(1 << 30),
+        prefix=["prlimit", limit],
+    )
+    assert result.code == 1, (limit, result.out, result.err)
+    assert needle in result.err
+    assert len(result.err.splitlines()) <= 2, result.err
