@@ -32,7 +32,7 @@ Json WayJson(const wire::Way& way) {
             {"boot_id", BootIdText(local->boot_id)},
             {"socket_path", local->socket_path}};
   }
-  const auto& net = std::get<wire::NetWay>(way);
+  const auto& net = std::get<wire::NetWay>(way);  // what else there is only stock handles name
   Json addresses = Json::array();
   for (const SocketAddress& address : net.addresses) addresses.push_back(address.ToString());
   return {{"transport", net.kind == wire::NetWay::Kind::kTcp ? "tcp" : "ucx"},

@@ -81,6 +81,14 @@ class PullEngine {
   virtual absl::Status CanTry(const wire::Descriptor& descriptor) const = 0;
   // Can return a view of the gateway's own memory, so that no landing space is needed.
   virtual bool borrows() const = 0;
+  // Bytes that it also writes in front of `into` and behind it. Such an engine takes landing memory
+  // only: what it was given by UseLanding.
+  virtual uint64_t margin_bytes() const { return 0; }
+  // All landing memory, once, before the first Start. `owner` keeps it mapped.
+  virtual void UseLanding(std::span<std::byte>, const std::shared_ptr<const void>& /*owner*/) {}
+  // This descriptor will not be pulled: tells a gateway that waits to hear of it. An op that was
+  // started does so by itself. Never blocks, best effort.
+  virtual void Decline(const wire::Descriptor&) {}
   // Never blocks and never fails: an op that cannot work is done with its error at the first Step.
   virtual std::unique_ptr<PullOp> Start(const PullRequest& request) = 0;
 };

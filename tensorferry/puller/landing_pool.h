@@ -71,6 +71,10 @@ class LandingPool : public std::enable_shared_from_this<LandingPool> {
   // on.
   absl::StatusOr<std::unique_ptr<Ticket>> Request(uint64_t nbytes);
 
+  // All of it, for engines that must register what they write to.
+  std::span<std::byte> memory() const {
+    return mapping_ ? std::span(mapping_->data(), mapping_->size()) : std::span<std::byte>();
+  }
   uint64_t capacity() const { return mapping_ ? mapping_->size() : 0; }
   uint64_t used_bytes() const;
   uint64_t waiting() const;

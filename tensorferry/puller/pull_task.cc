@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "tensorferry/base/error.h"
@@ -24,6 +25,8 @@ bool IsFinal(Reason reason) {
   }
 }
 
+constexpr uint64_t kAlignment = 64;
+
 // A view of memory that an engine lends; the engine must not go before it.
 struct Borrowed {
   std::shared_ptr<engine::PullEngine> engine;
@@ -39,23 +42,14 @@ PullTask::PullTask(PullContext* context, const Handle& handle, const PullOptions
       deadline_(SaturatingAdd(context->clock.Now(), options.timeout)),
       nbytes_(handle.nbytes),
       into_(into) {
-  if (absl::Status s = Prepare(handle, options); !s.ok()) result_ = std::move(s);
+  if (absl::Status s = Prepare(handle, options); !s.ok()) (void)Finish(std::move(s));
 }
 
 absl::Status PullTask::Prepare(const Handle& handle, const PullOptions& options) {
-  if (!handle.transport.empty() && handle.transport != "tensorferry") {
-    return MakeError(Reason::kUnknownTransport,
-                     StrCat("a handle of transport \"", handle.transport,
-                            "\" cannot be pulled here; \"tensorferry\" can"));
-  }
-  absl::StatusOr<wire::Descriptor> decoded = wire::DecodeDescriptor(
-      std::as_bytes(std::span(handle.descriptor.data(), handle.descriptor.size())));
+  absl::StatusOr<wire::Descriptor> decoded = DecodeHandle(handle, options.key);
   if (!decoded.ok()) return decoded.status();
   descriptor_ = *std::move(decoded);
-  if (descriptor_.nbytes != nbytes_) {
-    return MakeError(Reason::kSizeMismatch, StrCat("the handle says ", nbytes_,
-                                                   " bytes, its descriptor ", descriptor_.nbytes));
-  }
+  decoded_ = true;
   if (into_ && into_->size() != nbytes_) {
     return MakeError(Reason::kSizeMismatch,
                      StrCat("a buffer of ", into_->size(), " bytes for a tensor of ", nbytes_));
@@ -103,14 +97,17 @@ PullTask::Progress PullTask::Step() {
 
 PullTask::Progress PullTask::Begin() {
   engine::PullEngine* engine = candidates_[candidate_];
+  const uint64_t margin = engine->margin_bytes();
+  // In front of the payload a whole unit of alignment, so that it keeps its own.
+  const uint64_t front = (margin + kAlignment - 1) / kAlignment * kAlignment;
   std::span<std::byte> memory;
-  if (into_) {
+  if (into_ && margin == 0) {
     memory = *into_;
-  } else if ((copy_ || !engine->borrows()) && nbytes_ > 0) {
+  } else if (margin > 0 || ((copy_ || !engine->borrows()) && nbytes_ > 0)) {
     if (!landed_in_) {
       if (!ticket_) {
         absl::StatusOr<std::unique_ptr<LandingPool::Ticket>> ticket =
-            context_->landing->Request(nbytes_);
+            context_->landing->Request(nbytes_ + front + margin);
         if (!ticket.ok()) return Fail(ticket.status());
         ticket_ = *std::move(ticket);
       }
@@ -126,8 +123,9 @@ PullTask::Progress PullTask::Begin() {
       landed_in_ = ticket_->Take();
       ticket_.reset();
     }
-    memory = landed_in_->bytes();
+    memory = landed_in_->bytes().subspan(front, nbytes_);
   }
+  asked_ = true;
   op_ = engine->Start({.descriptor = &descriptor_,
                        .offset = 0,
                        .length = nbytes_,
@@ -168,6 +166,11 @@ PullTask::Progress PullTask::Land() {
                                  " are not those that were staged")));
   }
   op_->Acknowledge();
+  if (into_ && landed->bytes.data() != into_->data()) {
+    std::memcpy(into_->data(), landed->bytes.data(), nbytes_);
+    landed->bytes = *into_;
+    landed_in_.reset();
+  }
   std::shared_ptr<const void> hold = landed_in_;
   const bool borrowed = landed->hold != nullptr;
   if (borrowed) {
@@ -189,10 +192,14 @@ PullTask::Progress PullTask::Fail(const absl::Status& status) {
   StrAppend(&failures_, candidates_[candidate_]->transport(), ": ", status.message(), "; ");
   ++candidate_;
   copy_ = false;
+  landed_in_.reset();  // the next engine may need another margin
   return Progress::kMoved;
 }
 
 PullTask::Progress PullTask::Finish(absl::StatusOr<View> result) {
+  if (!result.ok() && !op_ && !asked_ && decoded_) {
+    for (const auto& e : context_->engines) e->Decline(descriptor_);
+  }
   op_.reset();
   ticket_.reset();
   landed_in_.reset();

@@ -68,6 +68,8 @@ class PullTask {
   size_t candidate_ = 0;
   std::string failures_;  // of candidates before
   bool copy_ = false;     // the engine in turn cannot lend a view: it must copy
+  bool decoded_ = false;  // descriptor_ says something
+  bool asked_ = false;    // an engine was: it tells the gateway by itself
   std::unique_ptr<LandingPool::Ticket> ticket_;
   std::shared_ptr<LandingBlock> landed_in_;
   std::unique_ptr<engine::PullOp> op_;

@@ -111,6 +111,9 @@ class PullerCore {
                              .log = options.log});
     if (!landing.ok()) return landing.status();
     core->context.landing = *std::move(landing);
+    for (const auto& e : core->context.engines) {
+      e->UseLanding(core->context.landing->memory(), core->context.landing);
+    }
     for (uint32_t i = 0; i < std::max(options.async_threads, 1U); ++i) {
       absl::StatusOr<std::unique_ptr<AsyncLoop>> loop = AsyncLoop::Create(&core->context.clock);
       if (!loop.ok()) return loop.status();
@@ -194,6 +197,12 @@ void Puller::PullIntoAsync(const Handle& handle, std::span<std::byte> into,
     if (!view.ok()) return done(view.status());
     done(PulledInto{view->transport()});
   });
+}
+
+void Puller::Decline(const Handle& handle) {
+  const absl::StatusOr<wire::Descriptor> descriptor = DecodeHandle(handle, std::nullopt);
+  if (!descriptor.ok()) return;
+  for (const auto& e : core_->context.engines) e->Decline(*descriptor);
 }
 
 std::vector<std::string> Puller::transports() const {

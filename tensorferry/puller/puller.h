@@ -36,15 +36,9 @@
 #include "tensorferry/base/log.h"
 #include "tensorferry/base/net.h"
 #include "tensorferry/engine/pull_engine.h"
+#include "tensorferry/puller/handle.h"
 
 namespace tensorferry {
-
-// A RemoteTensorHandle, without the protobuf.
-struct Handle {
-  std::string transport = {};   // kind of descriptor: "tensorferry" (empty means the same)
-  std::string descriptor = {};  // raw bytes
-  uint64_t nbytes = 0;          // of payload
-};
 
 struct PullerOptions {
   // Gateways that may be dialled. Default: this host only.
@@ -57,8 +51,9 @@ struct PullerOptions {
   uint32_t async_threads = 2;
   LogSink log = {};
 
-  // For tests: further engines (after the built-in ones), a wrapper around each built-in one.
+  // Further engines, after the built-in ones: engine/nixl.
   std::vector<std::shared_ptr<engine::PullEngine>> engines = {};
+  // For tests: a wrapper around each built-in engine.
   std::function<std::unique_ptr<engine::PullEngine>(std::unique_ptr<engine::PullEngine>)> wrap = {};
 };
 
@@ -121,6 +116,10 @@ class TENSORFERRY_EXPORT Puller {
   // `into` belongs to the puller until `done` is called.
   void PullIntoAsync(const Handle& handle, std::span<std::byte> into, const PullOptions& options,
                      IntoCallback done);
+
+  // This handle will not be pulled: lets a gateway that waits to hear of its readers know. A pull
+  // that fails does so by itself. Never blocks, best effort.
+  void Decline(const Handle& handle);
 
   // Labels of the enabled engines, in order of preference.
   std::vector<std::string> transports() const;

@@ -72,6 +72,12 @@ absl::Status Validate(const NetWay& way) {
   return absl::OkStatus();
 }
 
+// What only stock handles name.
+template <class Stock>
+absl::Status Validate(const Stock&) {
+  return Bad("holds a way of a stock handle, which has no place in it");
+}
+
 absl::Status Validate(const Way& way) {
   return std::visit([](const auto& w) { return Validate(w); }, way);
 }
@@ -88,6 +94,14 @@ void EncodeBody(const NetWay& way, Writer* to) {
     to->U16(address.port());
     to->Bytes(address.bytes());
   }
+}
+
+// Never reached: Validate refuses them.
+template <class Stock>
+void EncodeBody(const Stock&, Writer*) {}
+template <class Stock>
+uint8_t KindNumber(const Stock&) {
+  return 0;
 }
 
 uint8_t KindNumber(const LocalWay&) { return kLocalKind; }
@@ -198,6 +212,14 @@ std::string WayText(const NetWay& way) {
     StrAppend(out, address.ToString());
   };
   return StrCat(KindName(way.kind), " ", absl::StrJoin(way.addresses, ", ", address_text));
+}
+
+std::string WayText(const SmgDescriptor& way) {
+  return StrCat("nixl ", absl::CHexEscape(way.host), " port ", way.port);
+}
+
+std::string WayText(const FileWay& way) {
+  return StrCat("file ", absl::CHexEscape(way.name), " at offset ", way.offset);
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 //   d.ways.push_back(wire::NetWay{wire::NetWay::Kind::kTcp, {address}});
 //   std::string bytes = *wire::EncodeDescriptor(d);
 //
-// The gateway lists the ways that it permits; the worker picks one. Layout, version 1,
-// little-endian:
+// The gateway lists the ways that it permits; the worker picks one. A stock handle is read into the
+// same type, with one way that only such handles name. Layout, version 1, little-endian:
 //   magic "TFERRY" | version u8 | flags u8 (bit 0: checksum, bit 1: wants done) | total u16 | ways
 //   u8 | zero u8 | instance[16] | lease u64 | generation u64 | token[16] | key i64 | nbytes u64 |
 //   checksum u64; then per way: kind u8 | zero u8 | length u16 | body
@@ -34,6 +34,7 @@
 #include "absl/status/statusor.h"
 #include "tensorferry/base/export.h"
 #include "tensorferry/base/net.h"
+#include "tensorferry/wire/smg_descriptor.h"
 
 namespace tensorferry::wire {
 
@@ -64,7 +65,16 @@ struct NetWay {
   friend bool operator==(const NetWay&, const NetWay&) = default;
 };
 
-using Way = std::variant<LocalWay, NetWay>;
+// A file that SMG's gateways and workers share under /dev/shm. Only in ShmHandle, never encoded
+// here.
+struct FileWay {
+  std::string name;  // as the message gives it: nothing about it is checked yet
+  uint64_t offset = 0;
+  friend bool operator==(const FileWay&, const FileWay&) = default;
+};
+
+// A READ over NIXL is named by SMG's own descriptor, never encoded here.
+using Way = std::variant<LocalWay, NetWay, SmgDescriptor, FileWay>;
 
 struct Descriptor {
   InstanceId instance = {};
