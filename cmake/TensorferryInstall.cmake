@@ -5,6 +5,11 @@ include(CMakePackageConfigHelpers)
 set(tensorferry_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tensorferry)
 
 install(TARGETS tensorferry EXPORT tensorferryTargets)
+file(RELATIVE_PATH libraries_from_agent
+     ${CMAKE_INSTALL_FULL_LIBEXECDIR}/tensorferry ${CMAKE_INSTALL_FULL_LIBDIR})
+set_target_properties(tensorferry_nixl_agent PROPERTIES
+  INSTALL_RPATH "$ORIGIN/${libraries_from_agent}")
+install(TARGETS tensorferry_nixl_agent DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/tensorferry)
 install(EXPORT tensorferryTargets NAMESPACE tensorferry:: DESTINATION ${tensorferry_cmake_dir})
 install(DIRECTORY tensorferry/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensorferry
         FILES_MATCHING PATTERN "*.h"

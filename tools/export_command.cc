@@ -20,6 +20,7 @@
 #include "tensorferry/base/text.h"
 #include "tensorferry/exporter/exporter.h"
 #include "tools/export_session.h"
+#include "tools/nixl_engines.h"
 #include "tools/output.h"
 #include "tools/settings.h"
 #include "tools/signals.h"
@@ -31,6 +32,8 @@ struct ExportArguments {
   std::string listen;
   std::vector<std::string> engines;
   std::string local_socket;
+  NixlFlags nixl;
+  std::string agent_name;
   uint64_t arena_bytes = ExporterOptions{}.arena_bytes;
   double ttl = std::chrono::duration<double>(ExporterOptions{}.lease_ttl).count();
   uint32_t readers = 1;
@@ -97,19 +100,28 @@ std::string ForPeople(const nlohmann::ordered_json& event) {
   return line;
 }
 
+bool Wants(const ExportArguments& arguments, std::string_view engine) {
+  const auto& list = arguments.engines;
+  return std::find(list.begin(), list.end(), engine) != list.end();
+}
+
 absl::StatusOr<std::unique_ptr<Exporter>> Start(const ExportArguments& arguments,
-                                                const std::string& local_socket,
-                                                EventQueue* events) {
-  const auto wants = [&](std::string_view engine) {
-    const auto& list = arguments.engines;
-    return list.empty() || std::find(list.begin(), list.end(), engine) != list.end();
-  };
+                                                const std::string& local_socket, EventQueue* events,
+                                                std::string* nixl_listen) {
   ExporterOptions options;
+  options.log = PrintLog("export");
+  if (Wants(arguments, "nixl")) {
+    absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> nixl =
+        OpenNixlExport(arguments.nixl, arguments.listen, arguments.agent_name, options.log);
+    if (!nixl.ok()) return nixl.status();
+    *nixl_listen = (*nixl)->address().ToString();
+    options.engines.push_back(*std::move(nixl));
+  }
   options.arena_bytes = arguments.arena_bytes;
   options.lease_ttl =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(arguments.ttl));
-  if (wants("tcp")) options.listen = arguments.listen;
-  if (wants("local")) options.local_socket = local_socket;
+  if (Wants(arguments, "tcp")) options.listen = arguments.listen;
+  if (Wants(arguments, "local")) options.local_socket = local_socket;
   options.on_event = [events](const LeaseEvent& event) { events->Add(event); };
   return Exporter::Create(std::move(options));
 }
@@ -136,8 +148,9 @@ int Export(const ExportArguments& arguments) {
   const EndSignals signals;
   const LocalSocket local_socket(arguments.local_socket);
   EventQueue events;  // outlives the exporter, whose threads use it
+  std::string nixl_listen;
   absl::StatusOr<std::unique_ptr<Exporter>> exporter =
-      Start(arguments, local_socket.path(), &events);
+      Start(arguments, local_socket.path(), &events, &nixl_listen);
   if (!exporter.ok()) return Fail("export", exporter.status());
 
   const bool json = arguments.json || ::isatty(STDOUT_FILENO) == 0;
@@ -146,14 +159,14 @@ int Export(const ExportArguments& arguments) {
   };
   const std::vector<std::string> transports = (*exporter)->transports();
   const bool local = std::find(transports.begin(), transports.end(), "local") != transports.end();
-  const std::string listen = (*exporter)->listen_address();
+  const std::string listen = nixl_listen.empty() ? (*exporter)->listen_address() : nixl_listen;
   using Json = nlohmann::ordered_json;
   print({{"event", "ready"},
          {"listen", listen.empty() ? Json(nullptr) : Json(listen)},
          {"local_socket", local ? Json(local_socket.path()) : Json(nullptr)},
          {"transports", transports},
          {"arena_bytes", arguments.arena_bytes}});
-  ExportSession session(exporter->get(), arguments.readers, print);
+  ExportSession session(exporter->get(), arguments.readers, !nixl_listen.empty(), print);
   Serve(signals, &events, &session);
   (*exporter)->Close();
   return kDone;
@@ -172,11 +185,16 @@ void AddExportCommand(CLI::App& app, int* exit_code) {
       "leases that can still be read; a\nsignal does not. Answers are JSON, one object a line, "
       "unless standard output is a terminal.");
   verb->add_option("--listen", arguments->listen,
-                   "IP:PORT that tcp readers dial; port 0 picks a free one")
+                   "IP:PORT that tcp or nixl readers dial; port 0 picks a free one")
       ->required()
       ->check([](const std::string& text) { return UsageOf(SocketAddress::Parse(text).status()); });
-  verb->add_option("--engine", arguments->engines, "local, tcp, or both (the default)")
-      ->check(CLI::IsMember({"local", "tcp"}));
+  verb->add_option("--engine", arguments->engines,
+                   "local, tcp (both by default), or nixl, alone: descriptors are then SMG's")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"local", "tcp", "nixl"}));
+  verb->add_option("--agent-name", arguments->agent_name,
+                   "name of the nixl agent (default: the one that stock workers look for)");
+  AddNixlFlags(verb, &arguments->nixl);
   verb->add_option("--local-socket", arguments->local_socket,
                    "path of the unix socket of engine local (default: a private one)");
   verb->add_option("--arena-bytes", arguments->arena_bytes, "memory for staged files")
@@ -189,7 +207,14 @@ void AddExportCommand(CLI::App& app, int* exit_code) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   verb->add_flag("--json", arguments->json, "JSON on a terminal, too");
-  verb->callback([arguments, exit_code] { *exit_code = Export(*arguments); });
+  verb->callback([arguments, exit_code] {
+    if (arguments->engines.empty()) arguments->engines = {"local", "tcp"};
+    if (Wants(*arguments, "nixl") && arguments->engines.size() > 1) {
+      throw CLI::ValidationError("--engine",
+                                 "nixl goes alone: a lease has one kind of descriptor here");
+    }
+    *exit_code = Export(*arguments);
+  });
 }
 
 }  // namespace tensorferry::tools

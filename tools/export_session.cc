@@ -66,7 +66,7 @@ void ExportSession::Export(int64_t key, const std::string& path) {
   sink_({{"event", "exported"},
          {"key", key},
          {"nbytes", nbytes},
-         {"transport", "tensorferry"},
+         {"transport", smg_ ? "nixl" : "tensorferry"},
          {"descriptor",
           Hex({reinterpret_cast<const uint8_t*>(descriptor->data()), descriptor->size()})}});
 }
@@ -83,7 +83,7 @@ absl::StatusOr<std::string> ExportSession::Publish(int64_t key, const std::strin
   }
   Lease lease = std::move(staged).Publish({.key = key, .readers = readers_});
   if (!lease.exported().ok()) return Annotate(lease.exported(), path);
-  absl::StatusOr<std::string> descriptor = lease.Descriptor();
+  absl::StatusOr<std::string> descriptor = smg_ ? lease.SmgDescriptor() : lease.Descriptor();
   if (descriptor.ok()) std::move(lease).Detach();
   return descriptor;
 }

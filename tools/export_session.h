@@ -27,8 +27,9 @@ namespace tensorferry::tools {
 class ExportSession {
  public:
   using Sink = std::function<void(const nlohmann::ordered_json&)>;
-  ExportSession(Exporter* exporter, uint32_t readers, Sink sink)
-      : exporter_(exporter), readers_(readers), sink_(std::move(sink)) {}
+  // `smg`: with descriptors for SMG's workers (kind "nixl") instead of our own.
+  ExportSession(Exporter* exporter, uint32_t readers, bool smg, Sink sink)
+      : exporter_(exporter), readers_(readers), smg_(smg), sink_(std::move(sink)) {}
 
   // `KEY FILE` or `cancel KEY`. Each is answered by exported, cancelled (as an Event) or refused.
   void Line(std::string_view line);
@@ -43,6 +44,7 @@ class ExportSession {
 
   Exporter* const exporter_;
   const uint32_t readers_;
+  const bool smg_;
   const Sink sink_;
   std::multiset<int64_t> keys_;
 };

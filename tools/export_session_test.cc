@@ -32,7 +32,7 @@ class ExportSessionTest : public testing::Test {
     auto exporter = Exporter::Create(std::move(options));
     EXPECT_TRUE(exporter.ok()) << exporter.status();
     exporter_ = *std::move(exporter);
-    session_ = std::make_unique<ExportSession>(exporter_.get(), 1,
+    session_ = std::make_unique<ExportSession>(exporter_.get(), 1, /*smg=*/false,
                                                [this](const Json& answer) { answer_ = answer; });
   }
 

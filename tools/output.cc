@@ -38,6 +38,12 @@ void PrintErrorJson(const absl::Status& status) {
              {"retryable", IsRetryable(status)}});
 }
 
+LogSink PrintLog(std::string_view verb) {
+  return [verb = std::string(verb)](LogLevel level, std::string_view line) {
+    if (level >= LogLevel::kWarning) PrintError(verb, line);
+  };
+}
+
 int Fail(std::string_view verb, const absl::Status& status) {
   PrintError(verb, status);
   return kFailed;

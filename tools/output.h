@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "nlohmann/json.hpp"
+#include "tensorferry/base/log.h"
 
 namespace tensorferry::tools {
 
@@ -31,6 +32,8 @@ void PrintError(std::string_view verb, std::string_view text);
 void PrintError(std::string_view verb, const absl::Status& status);
 // The same as an object on standard output: {"error","code","retryable"}.
 void PrintErrorJson(const absl::Status& status);
+// Prints what the library warns of.
+LogSink PrintLog(std::string_view verb);
 // PrintError; gives kFailed.
 int Fail(std::string_view verb, const absl::Status& status);
 

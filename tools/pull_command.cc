@@ -16,6 +16,7 @@
 #include "tensorferry/wire/descriptor.h"
 #include "tools/file_io.h"
 #include "tools/hex.h"
+#include "tools/nixl_engines.h"
 #include "tools/output.h"
 #include "tools/sha256.h"
 
@@ -30,6 +31,7 @@ struct PullArguments {
   std::string out;
   double timeout = 5;
   std::vector<std::string> allow;
+  NixlFlags nixl;
   bool json = false;
 };
 
@@ -45,13 +47,21 @@ absl::StatusOr<Pulled> Fetch(const PullArguments& arguments) {
                          .descriptor = *FromHex(arguments.descriptor),
                          .nbytes = arguments.nbytes};
   // Before memory is taken for a size that the descriptor contradicts.
-  const absl::StatusOr<wire::Descriptor> descriptor =
-      wire::DecodeDescriptor(wire::AsBytes(handle.descriptor));
+  const absl::StatusOr<wire::Descriptor> descriptor = DecodeHandle(handle, arguments.key);
   if (!descriptor.ok()) return descriptor.status();
   PullerOptions options;
-  options.landing_bytes = descriptor->nbytes == handle.nbytes ? handle.nbytes : 0;
+  // And what stands around the payload of a READ.
+  constexpr uint64_t kMargin = 4096;
+  options.landing_bytes = handle.nbytes <= UINT64_MAX - kMargin ? handle.nbytes + kMargin : 0;
   options.prefault = false;
+  options.log = PrintLog("pull");
   if (!arguments.allow.empty()) options.allow = *AllowList::Parse(arguments.allow);
+  if (arguments.transport == "nixl") {
+    absl::StatusOr<std::unique_ptr<engine::PullEngine>> nixl =
+        OpenNixlPull(arguments.nixl, options.allow, options.log);
+    if (!nixl.ok()) return nixl.status();
+    options.engines.push_back(*std::move(nixl));
+  }
   absl::StatusOr<std::unique_ptr<Puller>> puller = Puller::Create(std::move(options));
   if (!puller.ok()) return puller.status();
 
@@ -103,9 +113,10 @@ void AddPullCommand(CLI::App& app, int* exit_code) {
       "--out tensor.bin\n\n"
       "The descriptor comes from `tensorferry export`. With --json, one line: nbytes, sha256, "
       "seconds, transport (what\ncarried the bytes), or error, code, retryable.");
-  verb->add_option("--transport", arguments->transport, "kind of descriptor: tensorferry")
+  verb->add_option("--transport", arguments->transport,
+                   "kind of descriptor: tensorferry, or nixl (SMG's)")
       ->required()
-      ->check(CLI::IsMember({"tensorferry"}));
+      ->check(CLI::IsMember({"tensorferry", "nixl"}));
   verb->add_option("--descriptor", arguments->descriptor, "the descriptor, in hexadecimal")
       ->required()
       ->check([](const std::string& text) { return UsageOf(FromHex(text).status()); });
@@ -120,6 +131,7 @@ void AddPullCommand(CLI::App& app, int* exit_code) {
   verb->add_option("--allow", arguments->allow,
                    "networks (CIDR) that may be dialled (default: 127.0.0.0/8 and ::1)")
       ->check([](const std::string& text) { return UsageOf(AllowList::Parse({text}).status()); });
+  AddNixlFlags(verb, &arguments->nixl);
   verb->add_flag("--json", arguments->json, "one JSON object");
   verb->callback([arguments, exit_code] { *exit_code = Pull(*arguments); });
 }

@@ -2,9 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
+#include <vector>
+
+#include "absl/strings/str_split.h"
 
 namespace tensorferry::tools {
 namespace {
@@ -28,7 +33,69 @@ std::string PrivateDirectory() {
   return directory;
 }
 
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// The first folder of $PATH that has a python3, without its /bin.
+std::string PythonPrefix() {
+  for (const auto dir : absl::StrSplit(Environment("PATH"), ':')) {
+    std::error_code error;
+    const std::filesystem::path python = std::filesystem::path(std::string(dir)) / "python3";
+    if (dir.empty() || !std::filesystem::exists(python, error)) continue;
+    return python.parent_path().parent_path().string();
+  }
+  return "";
+}
+
+// What the wheel of NIXL calls the folder of its libraries.
+bool IsWheelFolder(const std::string& name) {
+  return name.starts_with(".nixl_cu") && name.ends_with(".mesonpy.libs");
+}
+
+void AddWheels(const std::string& prefix, std::vector<std::string>* found) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (prefix.empty()) return;
+  for (const auto& python : fs::directory_iterator(prefix + "/lib", error)) {
+    if (!python.path().filename().string().starts_with("python3")) continue;
+    for (const char* packages : {"site-packages", "dist-packages"}) {
+      std::error_code ignored;
+      for (const auto& entry : fs::directory_iterator(python.path() / packages, ignored)) {
+        const std::string path = entry.path().string();
+        if (IsWheelFolder(entry.path().filename().string()) &&
+            std::find(found->begin(), found->end(), path) == found->end()) {
+          found->push_back(path);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
+
+engine::NixlLibraryOptions NixlLibrarySettings(const std::string& dir) {
+  engine::NixlLibraryOptions options{.dir = dir.empty() ? Environment("TENSORFERRY_NIXL_LIB") : dir,
+                                     .search = {}};
+  for (const std::string& prefix : {Environment("VIRTUAL_ENV"), PythonPrefix(),
+                                    std::string("/usr/local"), std::string("/usr")}) {
+    AddWheels(prefix, &options.search);
+  }
+  return options;
+}
+
+std::string NixlAgentProgram() {
+  constexpr char kName[] = "tensorferry-nixl-agent";
+  std::error_code error;
+  const std::filesystem::path here =
+      std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  std::filesystem::path beside = here / kName;
+  if (std::filesystem::exists(beside, error)) return beside.string();
+  return (here.parent_path() / "libexec/tensorferry" / kName).string();
+}
+
+void KeepUcxOffStandardOutput() { (void)::setenv("UCX_LOG_FILE", "/dev/stderr", /*overwrite=*/0); }
 
 LocalSocket::LocalSocket(const std::string& path_or_empty) : path_(path_or_empty) {
   if (!path_.empty()) {

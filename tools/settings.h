@@ -2,12 +2,15 @@
 //
 //   const LocalSocket socket(options.local_socket);      // empty: a private one
 //   exporter_options.local_socket = socket.path();
+//   NixlLibrary::Open(NixlLibrarySettings(options.nixl_lib));
 //
 // Thread-safety: none.
 #ifndef TENSORFERRY_TOOLS_SETTINGS_H_
 #define TENSORFERRY_TOOLS_SETTINGS_H_
 
 #include <string>
+
+#include "tensorferry/engine/nixl/nixl_library.h"
 
 namespace tensorferry::tools {
 
@@ -27,6 +30,15 @@ class LocalSocket {
   std::string directory_;  // ours; empty when the path was given
   std::string path_;
 };
+
+// Where NIXL is looked for: in `dir`, else in $TENSORFERRY_NIXL_LIB, else on the loader's path,
+// else beside a wheel in $VIRTUAL_ENV, in the Python that is on the path, or in the system's.
+engine::NixlLibraryOptions NixlLibrarySettings(const std::string& dir);
+// tensorferry-nixl-agent: beside this command, or where it was installed to.
+std::string NixlAgentProgram();
+// UCX, which NIXL brings, logs to standard output, which is ours, unless its own setting says
+// otherwise. Before NIXL is opened.
+void KeepUcxOffStandardOutput();
 
 }  // namespace tensorferry::tools
 

@@ -28,6 +28,7 @@
 #include "tensorferry/worker/describe.h"
 #include "tools/encoder_service.h"
 #include "tools/input/safetensors.h"
+#include "tools/nixl_engines.h"
 #include "tools/output.h"
 #include "tools/signals.h"
 
@@ -37,6 +38,8 @@ namespace {
 struct WorkerOptions {
   std::string listen;
   std::vector<std::string> lanes = {"inline", "shm", "remote"};
+  std::vector<std::string> engines = {"local", "tcp"};
+  NixlFlags nixl;
   std::vector<std::string> allow = {"127.0.0.0/8", "::1"};
   uint64_t landing_bytes = uint64_t{1} << 30;
   uint64_t max_message_bytes = uint64_t{256} << 20;
@@ -130,6 +133,11 @@ bool Takes(const WorkerOptions& options, Lane lane) {
                      [&](const std::string& text) { return *ParseLane(text) == lane; });
 }
 
+bool Uses(const WorkerOptions& options, std::string_view engine) {
+  return std::find(options.engines.begin(), options.engines.end(), engine) !=
+         options.engines.end();
+}
+
 // "127.0.0.1:0" and 41234 make "127.0.0.1:41234".
 std::string WithPort(const std::string& listen, int port) {
   return StrCat(listen.substr(0, listen.rfind(':')), ":", port);
@@ -140,11 +148,24 @@ absl::Status Serve(const WorkerOptions& options, const EndSignals& end) {
   if (absl::Status s = PrepareSave(options.save); !s.ok()) return s;
   PullerOptions puller_options;
   puller_options.allow = *AllowList::Parse(options.allow);
-  puller_options.local = Takes(options, Lane::kShm);
-  puller_options.tcp = Takes(options, Lane::kRemote);
+  puller_options.log = PrintLog("worker");
+  puller_options.local = Takes(options, Lane::kShm) && Uses(options, "local");
+  puller_options.tcp = Takes(options, Lane::kRemote) && Uses(options, "tcp");
+  if (Takes(options, Lane::kRemote) && Uses(options, "nixl")) {
+    absl::StatusOr<std::unique_ptr<engine::PullEngine>> nixl =
+        OpenNixlPull(options.nixl, puller_options.allow, puller_options.log);
+    if (nixl.ok()) {
+      puller_options.engines.push_back(*std::move(nixl));
+    } else {
+      // The other transports serve all the same.
+      PrintError("worker", nixl.status());
+    }
+  }
   // Views that a worker may no longer hold are copied into landing memory, too.
   puller_options.landing_bytes =
-      puller_options.tcp || puller_options.local ? options.landing_bytes : 0;
+      puller_options.tcp || puller_options.local || !puller_options.engines.empty()
+          ? options.landing_bytes
+          : 0;
   absl::StatusOr<std::unique_ptr<Puller>> puller = Puller::Create(std::move(puller_options));
   if (!puller.ok()) return puller.status();
 
@@ -224,6 +245,11 @@ void AddWorkerCommand(CLI::App& app, int* exit_code) {
       ->delimiter(',')
       ->capture_default_str()
       ->check([](const std::string& text) { return UsageOf(ParseLane(text).status()); });
+  verb->add_option("--engine", options->engines, "what shm and remote go over: local, tcp, nixl")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::IsMember({"local", "tcp", "nixl"}));
+  AddNixlFlags(verb, &options->nixl);
   verb->add_option("--allow", options->allow, "networks of gateways that may be dialled (CIDR)")
       ->delimiter(',')
       ->capture_default_str()

@@ -125,6 +125,13 @@ void LeaseBook::Detach(uint64_t id) {
   Settle(*entry);
 }
 
+absl::Status LeaseBook::GiveOneSided(const wire::LeaseRef& ref) {
+  const absl::StatusOr<Entry*> found = Readable(ref);
+  if (!found.ok()) return found.status();
+  (*found)->one_sided = true;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<LeaseBlock> LeaseBook::Open(const wire::LeaseRef& ref, uint64_t offset,
                                            uint64_t length) {
   const absl::StatusOr<Entry*> found = Readable(ref);

@@ -70,8 +70,8 @@ struct LeaseBlock {
 
 struct PublishTerms {
   std::optional<int64_t> key = std::nullopt;
-  uint32_t readers = 0;  // notifications that end it; 0: only the owner, Cancel or expiry do
-  bool one_sided = false;
+  uint32_t readers = 0;    // notifications that end it; 0: only the owner, Cancel or expiry do
+  bool one_sided = false;  // as after GiveOneSided
   wire::Token token = {};
   Instant expires = kNever;
 };
@@ -113,6 +113,8 @@ class LeaseBook {
   // The owner's handle is gone: ends a published lease, gives back a block that was never
   // published.
   void Drop(uint64_t id);
+  // One-sided readers are told of a readable lease from now on. kLeaseEnded when it is none.
+  absl::Status GiveOneSided(const wire::LeaseRef& ref);
   // The owner lets go, readers or expiry end the lease.
   void Detach(uint64_t id);
 

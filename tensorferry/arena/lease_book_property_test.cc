@@ -399,7 +399,11 @@ class History {
     terms.token[0] = static_cast<uint8_t>(published_);
     if (step.a / 32 % 3 != 0) terms.expires = clock_ + seconds(step.b / 8 % 60);
 
-    const absl::StatusOr<uint64_t> generation = book_.Publish(lease->block.id, terms, clock_);
+    // At once, or as the readers are told of it.
+    PublishTerms at_first = terms;
+    const bool given_later = terms.one_sided && step.a / 96 % 2 == 0;
+    if (given_later) at_first.one_sided = false;
+    const absl::StatusOr<uint64_t> generation = book_.Publish(lease->block.id, at_first, clock_);
     model_.Observe(clock_);
     if (terms.key.has_value() && model_.ReadableByKey(*terms.key) != nullptr) {
       ExpectStatus(generation.status(), Reason::kDuplicateKey);
@@ -412,6 +416,7 @@ class History {
     lease->engines = true;
     lease->terms = terms;
     lease->ref = {.id = lease->block.id, .generation = *generation, .token = terms.token};
+    if (given_later) RC_ASSERT(book_.GiveOneSided(lease->ref).ok());
     refs_.push_back(lease->ref);
     ++published_;
   }

@@ -360,6 +360,18 @@ TEST_F(LeaseBookTest, RestsWhenNobodyCountedTheOneSidedReaders) {
   EXPECT_THAT(Retire(), ElementsAre(IsEnd(ref.id, EndCause::kDropped), Is(Kind::kPoison, ref.id)));
 }
 
+TEST_F(LeaseBookTest, RestsOnceItWasGivenToAOneSidedReader) {
+  const wire::LeaseRef kept = Publish({.readers = 1});
+  const wire::LeaseRef given = Publish({.readers = 1});
+  EXPECT_TRUE(book_.GiveOneSided(given).ok());
+  EXPECT_TRUE(book_.GiveOneSided(given).ok());
+  for (const wire::LeaseRef& ref : {kept, given}) book_.Drop(ref.id);
+  EXPECT_THAT(Retire(),
+              ElementsAre(IsEnd(kept.id, EndCause::kDropped), IsEnd(given.id, EndCause::kDropped),
+                          Is(Kind::kFreed, kept.id), Is(Kind::kPoison, given.id)));
+  EXPECT_THAT(book_.GiveOneSided(given), FailsWith(Reason::kLeaseEnded));
+}
+
 TEST_F(LeaseBookTest, TheRestBeginsWithTheLastPin) {
   const wire::LeaseRef ref = Publish({.readers = 1, .one_sided = true, .expires = kStart});
   book_.Advance(kStart);

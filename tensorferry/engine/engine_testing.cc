@@ -117,6 +117,11 @@ std::vector<wire::LeaseRef> FakeLeaseSource::done() const {
   return done_;
 }
 
+std::vector<int64_t> FakeLeaseSource::done_keys() const {
+  std::lock_guard lock(mutex_);
+  return done_keys_;
+}
+
 std::vector<wire::LeaseRef> FakeLeaseSource::quiesced() const {
   std::lock_guard lock(mutex_);
   return quiesced_;
@@ -163,6 +168,13 @@ void FakeLeaseSource::Done(const wire::LeaseRef& ref) {
   std::lock_guard lock(mutex_);
   done_.push_back(ref);
   changed_.notify_all();
+}
+
+bool FakeLeaseSource::DoneByKey(int64_t key) {
+  std::lock_guard lock(mutex_);
+  done_keys_.push_back(key);
+  changed_.notify_all();
+  return true;
 }
 
 void FakeLeaseSource::Quiesced(const wire::LeaseRef& ref) {

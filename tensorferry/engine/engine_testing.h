@@ -63,6 +63,7 @@ class FakeLeaseSource : public LeaseSource {
   int pins() const;                          // ranges open at this moment
   uint64_t opens() const;                    // granted since the start
   std::vector<wire::LeaseRef> done() const;  // calls of Done, in order
+  std::vector<int64_t> done_keys() const;    // calls of DoneByKey, in order
   std::vector<wire::LeaseRef> quiesced() const;
   // Waits for a change of any of the above that makes `condition` true; false after kTestLimit.
   bool WaitUntil(const std::function<bool()>& condition) const;
@@ -70,6 +71,7 @@ class FakeLeaseSource : public LeaseSource {
   absl::StatusOr<PinnedBytes> Open(const wire::LeaseRef& ref, uint64_t offset,
                                    uint64_t length) override;
   void Done(const wire::LeaseRef& ref) override;
+  bool DoneByKey(int64_t key) override;
   void Quiesced(const wire::LeaseRef& ref) override;
 
  private:
@@ -91,6 +93,7 @@ class FakeLeaseSource : public LeaseSource {
   int pins_ = 0;
   uint64_t opens_ = 0;
   std::vector<wire::LeaseRef> done_;
+  std::vector<int64_t> done_keys_;
   std::vector<wire::LeaseRef> quiesced_;
 };
 

@@ -66,6 +66,9 @@ class LeaseSource {
                                            uint64_t length) = 0;
   // A reader has all its bytes.
   virtual void Done(const wire::LeaseRef& ref) = 0;
+  // The same by the lease's key alone, as SMG's workers say it. False when no readable lease has
+  // the key.
+  virtual bool DoneByKey(int64_t key) = 0;
   // The last old reader of a lease has gone, after Retire returned false.
   virtual void Quiesced(const wire::LeaseRef& ref) = 0;
 };
@@ -92,11 +95,15 @@ class ExportEngine {
   // "tcp", "local", …: the label used everywhere.
   virtual std::string_view transport() const = 0;
   virtual absl::Status Start(const ArenaView& arena, LeaseSource* leases) = 0;
-  // How readers reach this engine, for descriptors. Only after Start.
+  // How readers reach this engine, for descriptors; of a one-sided one, with the address of the
+  // arena's start. Only after Start.
   virtual wire::Way way() const = 0;
 
+  // A lease may be read from now on. Two-sided engines hear of every one; a one-sided engine when a
+  // descriptor for its readers is made, if ever.
   virtual void Publish(const PublishedLease& lease) = 0;
-  // False: still being read, Quiesced will follow.
+  // False: still being read, Quiesced will follow. Also for leases that were not published here:
+  // true.
   virtual bool Retire(const wire::LeaseRef& ref) = 0;
 
   // Readers fetch without this process taking part, so that memory must rest after a lease that

@@ -35,6 +35,11 @@ absl::StatusOr<std::string> Lease::Descriptor(Ways ways) const {
   return state_->core->EncodeDescriptor(*state_, ways);
 }
 
+absl::StatusOr<std::string> Lease::SmgDescriptor() const {
+  if (!exported().ok()) return exported();
+  return state_->core->EncodeSmgDescriptor(*state_);
+}
+
 void Lease::Detach() && {
   if (!state_ || !state_->id) return;
   state_->core->Detach(*state_->id);

@@ -68,9 +68,9 @@ struct ExporterOptions {
   std::function<void(const LeaseEvent&)> on_event = {};
   LogSink log = {};
 
-  // For tests: further engines (after the built-in ones), a wrapper around each built-in one, a
-  // clock.
+  // Further engines, after the built-in ones: engine/nixl.
   std::vector<std::unique_ptr<engine::ExportEngine>> engines = {};
+  // For tests: a wrapper around each built-in engine, a clock.
   std::function<std::unique_ptr<engine::ExportEngine>(std::unique_ptr<engine::ExportEngine>)> wrap =
       {};
   const Clock* clock = nullptr;  // outlives the exporter
@@ -115,6 +115,11 @@ class TENSORFERRY_EXPORT Lease {
   // for.
   absl::StatusOr<std::string> Descriptor(Ways ways) const;
   absl::StatusOr<std::string> Descriptor() const { return Descriptor(Ways{}); }
+
+  // The descriptor that SMG's workers read (handle transport "nixl"). From now on its memory rests
+  // after the lease, unless all `readers` have been heard. exported()'s error, kLaneOff without
+  // engine/nixl, kLeaseEnded.
+  absl::StatusOr<std::string> SmgDescriptor() const;
 
   // Lets readers, Cancel or the TTL end it. Not for leases with readers == 0 to wait for: only the
   // TTL would.

@@ -139,10 +139,13 @@ absl::Status ExporterCore::AddEngine(std::unique_ptr<engine::ExportEngine> engin
                                .instance = instance_};
   if (absl::Status s = engine->Start(view, this); !s.ok()) return s;
   transports_.emplace_back(engine->transport());
-  one_sided_ = one_sided_ || engine->one_sided();
-  wire::Way way = engine->way();
-  (std::holds_alternative<wire::LocalWay>(way) ? shm_ways_ : remote_ways_)
-      .push_back(std::move(way));
+  if (engine->one_sided()) {
+    one_sided_ = true;
+  } else {
+    wire::Way way = engine->way();
+    (std::holds_alternative<wire::LocalWay>(way) ? shm_ways_ : remote_ways_)
+        .push_back(std::move(way));
+  }
   engines_.push_back(std::move(engine));
   return absl::OkStatus();
 }
@@ -176,6 +179,7 @@ Staged ExporterCore::Stage(uint64_t nbytes) {
       std::byte* frame = state->bytes.data() - wire::kFrameStampBytes;
       wire::WriteFrameHeader(frame, 0);
       wire::WriteFrameTrailer(frame, nbytes, 0);
+      SealStamps();
     }
     return Staged(std::move(state));
   }
@@ -209,6 +213,7 @@ Lease ExporterCore::Publish(std::unique_ptr<Staged::State> staged, const Publish
   const uint64_t id = staged->block->id;
   lease->id = id;
   lease->ref.id = id;
+  lease->payload_offset = staged->block->payload_offset;
 
   std::unique_lock<std::mutex> lock(mu_);
   if (!accepting_) {
@@ -219,7 +224,6 @@ Lease ExporterCore::Publish(std::unique_ptr<Staged::State> staged, const Publish
   const Instant now = Now();
   arena::PublishTerms terms{
       .readers = options.readers,
-      .one_sided = one_sided_,
       .token = random_.Bytes<16>(),
       .expires = SaturatingAdd(now, options.ttl.value_or(options_.lease_ttl))};
   absl::StatusOr<uint64_t> generation;
@@ -242,12 +246,12 @@ Lease ExporterCore::Publish(std::unique_ptr<Staged::State> staged, const Publish
     std::byte* frame = At(staged->block->payload_offset) - wire::kFrameStampBytes;
     wire::WriteFrameHeader(frame, *generation);
     wire::WriteFrameTrailer(frame, lease->bytes.size(), *generation);
-    // A full barrier, which TSan understands where it does not know fences.
-    (void)frames_visible_.exchange(true);
+    SealStamps();
   }
   {
     const std::shared_lock<std::shared_mutex> engines_lock(engines_mu_);
     for (const auto& e : engines_) {
+      if (e->one_sided()) continue;
       e->Publish({.ref = lease->ref,
                   .payload_offset = staged->block->payload_offset,
                   .nbytes = lease->bytes.size()});
@@ -282,6 +286,38 @@ absl::StatusOr<std::string> ExporterCore::EncodeDescriptor(const Lease::State& l
                                               ways.remote ? "no remote (listen is empty)" : ""));
   }
   return wire::EncodeDescriptor(d);
+}
+
+absl::StatusOr<std::string> ExporterCore::EncodeSmgDescriptor(const Lease::State& lease) {
+  const std::shared_lock<std::shared_mutex> engines_lock(engines_mu_);
+  const auto engine =
+      std::find_if(engines_.begin(), engines_.end(), [](const auto& e) { return e->one_sided(); });
+  if (engine == engines_.end()) {
+    return MakeError(Reason::kLaneOff,
+                     "this exporter has no engine that SMG's workers can read from");
+  }
+  const auto readable = [&] {
+    const std::lock_guard<std::mutex> lock(mu_);
+    return book_.GiveOneSided(lease.ref);
+  };
+  if (absl::Status s = readable(); !s.ok()) return s;
+  (*engine)->Publish(
+      {.ref = lease.ref, .payload_offset = lease.payload_offset, .nbytes = lease.bytes.size()});
+  // It may have ended, and the engine been told, before the engine knew of it.
+  if (absl::Status s = readable(); !s.ok()) {
+    (void)(*engine)->Retire(lease.ref);
+    return s;
+  }
+  wire::SmgDescriptor d = std::get<wire::SmgDescriptor>((*engine)->way());
+  d.slot_addr += lease.payload_offset - wire::kFrameStampBytes;
+  d.gen = lease.ref.generation;
+  d.key = lease.key;
+  return wire::EncodeSmgDescriptor(d);
+}
+
+void ExporterCore::SealStamps() {
+  // A full barrier, which TSan understands where it does not know fences.
+  (void)stamps_sealed_.exchange(true);
 }
 
 void ExporterCore::Drop(uint64_t id) {
@@ -368,6 +404,13 @@ void ExporterCore::Done(const wire::LeaseRef& ref) {
   // A reader of a lease that has ended since is no news.
   book_.Done(ref).IgnoreError();
   Settle(std::move(lock));
+}
+
+bool ExporterCore::DoneByKey(int64_t key) {
+  std::unique_lock<std::mutex> lock(mu_);
+  const bool readable = book_.DoneByKey(key).ok();
+  Settle(std::move(lock));
+  return readable;
 }
 
 void ExporterCore::Quiesced(const wire::LeaseRef& ref) { EngineLetGo(ref.id); }

@@ -34,6 +34,7 @@ class ExporterCore final : public engine::LeaseSource,
   Staged Stage(uint64_t nbytes);
   Lease Publish(std::unique_ptr<Staged::State> staged, const PublishOptions& options);
   absl::StatusOr<std::string> EncodeDescriptor(const Lease::State& lease, Lease::Ways ways) const;
+  absl::StatusOr<std::string> EncodeSmgDescriptor(const Lease::State& lease);
   // The owner's handle of a block in the arena goes away.
   void Drop(uint64_t id);
   void Detach(uint64_t id);
@@ -52,6 +53,7 @@ class ExporterCore final : public engine::LeaseSource,
   absl::StatusOr<engine::PinnedBytes> Open(const wire::LeaseRef& ref, uint64_t offset,
                                            uint64_t length) override;
   void Done(const wire::LeaseRef& ref) override;
+  bool DoneByKey(int64_t key) override;
   void Quiesced(const wire::LeaseRef& ref) override;
 
  private:
@@ -64,6 +66,9 @@ class ExporterCore final : public engine::LeaseSource,
   // Carries out what the book asks for; called after every change of it. `lock` holds mu_ and is
   // released.
   void Settle(std::unique_lock<std::mutex> lock);
+  // Stores of stamps before this are seen before stores of payload after it, and the other way
+  // round.
+  void SealStamps();
   // Asks the engines to let go of an ended lease. Without locks.
   void Retire(const arena::Effect& ended);
   // One engine less at it; takes mu_.
@@ -78,8 +83,8 @@ class ExporterCore final : public engine::LeaseSource,
   std::vector<std::string> transports_;
   std::string listen_address_;
   std::vector<wire::Way> shm_ways_, remote_ways_;
-  bool one_sided_ = false;
-  std::atomic<bool> frames_visible_ = false;
+  bool one_sided_ = false;  // an engine is: frames are written
+  std::atomic<bool> stamps_sealed_ = false;
 
   mutable std::shared_mutex engines_mu_;
   std::vector<std::unique_ptr<engine::ExportEngine>> engines_;
@@ -121,6 +126,7 @@ struct Lease::State {
   wire::LeaseRef ref;
   bool wants_done = false;
   std::optional<uint64_t> checksum;
+  uint64_t payload_offset = 0;  // of one in the arena
 };
 
 }  // namespace tensorferry

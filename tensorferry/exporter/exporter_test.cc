@@ -10,6 +10,8 @@
 
 #include "tensorferry/base/error.h"
 #include "tensorferry/exporter/exporter_testing.h"
+#include "tensorferry/wire/bytes.h"
+#include "tensorferry/wire/smg_descriptor.h"
 
 namespace tensorferry {
 namespace {
@@ -84,6 +86,116 @@ TEST(ExporterTest, DescriptorOffersOnlyTheWaysAskedFor) {
   EXPECT_EQ(std::get<wire::NetWay>(remote.ways[0]).addresses.front().ToString(),
             gateway->listen_address());
   EXPECT_EQ(ReasonOf(lease.Descriptor({.shm = false, .remote = false}).status()), Reason::kLaneOff);
+}
+
+// An engine like nixl's: it reads by itself, and hears of leases when a descriptor is made.
+class OneSidedEngine final : public engine::ExportEngine {
+ public:
+  explicit OneSidedEngine(OneSidedEngine** self) { *self = this; }
+  std::string_view transport() const override { return "nixl"; }
+  absl::Status Start(const engine::ArenaView& view, engine::LeaseSource* source) override {
+    arena = view;
+    leases = source;
+    return absl::OkStatus();
+  }
+  wire::Way way() const override {
+    return wire::SmgDescriptor{
+        .slot_addr = reinterpret_cast<uintptr_t>(arena.data), .port = 7, .host = "127.0.0.1"};
+  }
+  void Publish(const engine::PublishedLease& lease) override { published.push_back(lease.ref); }
+  bool Retire(const wire::LeaseRef& ref) override {
+    retired.push_back(ref.generation);
+    return true;
+  }
+  bool one_sided() const override { return true; }
+
+  uint64_t StampAt(uint64_t address) const {
+    return wire::LoadLe<uint64_t>(reinterpret_cast<const std::byte*>(address));
+  }
+
+  engine::ArenaView arena;
+  engine::LeaseSource* leases = nullptr;
+  std::vector<wire::LeaseRef> published;
+  std::vector<uint64_t> retired;
+};
+
+wire::SmgDescriptor DecodeSmg(const Lease& lease) {
+  const auto bytes = lease.SmgDescriptor();
+  EXPECT_TRUE(bytes.ok()) << bytes.status();
+  return *wire::ParseSmgDescriptor(wire::AsBytes(*bytes), std::nullopt);
+}
+
+TEST(ExporterTest, ALeaseForSmgsWorkersIsAFrameInTheArena) {
+  OneSidedEngine* engine = nullptr;
+  ExporterForTest gateway(
+      [&](ExporterOptions* o) { o->engines.push_back(std::make_unique<OneSidedEngine>(&engine)); });
+  const auto pattern = Pattern(1000, 1);
+  const Lease lease = gateway->Export(pattern, {.key = 42, .readers = 1});
+  EXPECT_THAT(engine->published, IsEmpty()) << "nobody was told of it yet";
+  const wire::SmgDescriptor smg = DecodeSmg(lease);
+  EXPECT_EQ(smg.key, 42);
+  EXPECT_EQ(smg.port, 7);
+  EXPECT_EQ(smg.host, "127.0.0.1");
+  EXPECT_EQ((smg.slot_addr + 8) % 64, 0U);
+  EXPECT_EQ(engine->StampAt(smg.slot_addr), smg.gen);
+  EXPECT_EQ(engine->StampAt(smg.slot_addr + 8 + 1000), smg.gen);
+  EXPECT_EQ(std::memcmp(reinterpret_cast<const void*>(smg.slot_addr + 8), pattern.data(), 1000), 0);
+  ASSERT_EQ(engine->published.size(), 1U);
+  EXPECT_EQ(engine->published[0].generation, smg.gen);
+  EXPECT_EQ(Decode(lease).ways.size(), 2U) << "our own descriptors do not name it";
+}
+
+// Faults 1, 2 and 16.
+TEST(ExporterTest, ANotificationEndsItsLeaseOnceAndNoNewerOne) {
+  OneSidedEngine* engine = nullptr;
+  ExporterForTest gateway(
+      [&](ExporterOptions* o) { o->engines.push_back(std::make_unique<OneSidedEngine>(&engine)); });
+  Lease read = gateway->Export(Pattern(1000, 1), {.key = 1, .readers = 1});
+  const wire::SmgDescriptor smg = DecodeSmg(read);
+  EXPECT_EQ(ReasonOf(gateway->Export(Pattern(10, 1), {.key = 1}).exported()),
+            Reason::kDuplicateKey);
+  EXPECT_TRUE(engine->leases->DoneByKey(1));
+  EXPECT_THAT(engine->retired, testing::Contains(smg.gen));
+  EXPECT_EQ(ReasonOf(read.SmgDescriptor().status()), Reason::kLeaseEnded);
+  read = Lease();
+  EXPECT_EQ(gateway->stats().resting_bytes, 0U) << "its reader was heard";
+
+  Lease unread = gateway->Export(Pattern(1000, 2), {.key = 1, .readers = 1});
+  const wire::SmgDescriptor old = DecodeSmg(unread);
+  unread = Lease();  // its RPC broke: somebody may be reading
+  EXPECT_GT(gateway->stats().resting_bytes, 0U);
+  EXPECT_EQ(engine->StampAt(old.slot_addr), 0U);
+  EXPECT_EQ(engine->StampAt(old.slot_addr + 8 + 1000), 0U);
+  const Lease newer = gateway->Export(Pattern(1000, 3), {.key = 1, .readers = 1});
+  EXPECT_NE(DecodeSmg(newer).slot_addr, old.slot_addr);
+  EXPECT_FALSE(engine->leases->DoneByKey(1)) << "the late one is for the lease before";
+  EXPECT_TRUE(newer.SmgDescriptor().ok());
+  EXPECT_TRUE(engine->leases->DoneByKey(1));
+  EXPECT_FALSE(engine->leases->DoneByKey(1));
+}
+
+// Fault 3: a frame that was whole is not, as soon as its memory is somebody's again.
+TEST(ExporterTest, StagedMemoryShowsNoWholeFrame) {
+  OneSidedEngine* engine = nullptr;
+  ExporterForTest gateway(
+      [&](ExporterOptions* o) { o->engines.push_back(std::make_unique<OneSidedEngine>(&engine)); });
+  wire::SmgDescriptor smg;
+  {
+    const Lease lease = gateway->Export(Pattern(5000, 1), {.key = 1, .readers = 1});
+    smg = DecodeSmg(lease);
+    EXPECT_TRUE(engine->leases->DoneByKey(1));
+  }
+  Staged staged = gateway->Stage(100);
+  ASSERT_EQ(reinterpret_cast<uintptr_t>(staged.bytes().data()), smg.slot_addr + 8);
+  EXPECT_EQ(engine->StampAt(smg.slot_addr), 0U);
+  const Lease lease = std::move(staged).Publish({.key = 2});
+  EXPECT_NE(engine->StampAt(smg.slot_addr), smg.gen);
+}
+
+TEST(ExporterTest, WithoutSuchAnEngineThereIsNoSmgDescriptor) {
+  ExporterForTest gateway;
+  const Lease lease = gateway->Export(Pattern(10, 1), {});
+  EXPECT_EQ(ReasonOf(lease.SmgDescriptor().status()), Reason::kLaneOff);
 }
 
 TEST(ExporterTest, AFullArenaFallsBackToTheHeap) {

@@ -14,6 +14,34 @@ namespace {
 // gRPC refuses responses with more than 8 KiB of metadata, and the message travels twice.
 constexpr size_t kMaxMessageBytes = 1024;
 
+// SMG's workers answer with the text of a Python exception. They fetch before they do anything else, so that each of
+// these means that nothing was done.
+struct StockText {
+  std::string_view part;
+  Reason reason;
+};
+constexpr StockText kStockTexts[] = {
+    {"remote descriptor room mismatch", Reason::kKeyMismatch},
+    {"remote descriptor lacks room", Reason::kLegacyNeedsKey},
+    {"remote descriptor too short", Reason::kTooShort},
+    {"unsupported remote tensor transport", Reason::kUnknownTransport},
+    {"landing pool unavailable", Reason::kLaneOff},
+    {"TensorData.remote payload is not implemented", Reason::kLaneOff},
+    {"exceeds landing slot", Reason::kTooLarge},
+    {"NIXL remote metadata not ready", Reason::kUnreachable},
+    {"landing-ring starvation", Reason::kLandingFull},
+    {"NIXL READ timed out", Reason::kTimedOut},
+    {"NIXL READ state=", Reason::kPeerClosed},
+    {"remote pixel size mismatch", Reason::kSizeMismatch},
+    {"slot generation mismatch", Reason::kBadGeneration},
+    {"TensorData.shm byte length mismatch", Reason::kSizeMismatch},
+    {"TensorData.shm is ", Reason::kBadDescriptor},
+    {"Invalid TensorData.shm name", Reason::kBadDescriptor},
+    // Python's own words for a file that the worker cannot open.
+    {"No such file or directory: '/dev/shm/", Reason::kOtherHost},
+    {"Permission denied: '/dev/shm/", Reason::kUidMismatch},
+};
+
 std::string Shortened(std::string_view message) {
   return std::string(message.substr(0, kMaxMessageBytes));
 }
@@ -51,6 +79,20 @@ grpc::Status FailWith(grpc::ServerContextBase* context, const absl::Status& stat
     context->AddTrailingMetadata(kErrorKey, error.SerializeAsString());
   }
   return ToGrpc(status);
+}
+
+std::optional<PullFailure> ReadStockPullFailure(const grpc::Status& status) {
+  if (status.error_code() != grpc::StatusCode::INVALID_ARGUMENT &&
+      status.error_code() != grpc::StatusCode::INTERNAL) {
+    return std::nullopt;
+  }
+  const std::string message = status.error_message();
+  for (const StockText& text : kStockTexts) {
+    if (message.find(text.part) == std::string::npos) continue;
+    return PullFailure{
+        .reason = text.reason, .message = message, .retryable = IsRetryable(text.reason)};
+  }
+  return std::nullopt;
 }
 
 std::optional<PullFailure> ReadPullFailure(const grpc::ClientContext& context) {

@@ -4,7 +4,8 @@
 //   reactor->Finish(FailWith(context, tensor.status()));   // and trailing metadata
 //
 //   // gateway: after the RPC
-//   if (auto failure = ReadPullFailure(context)) ...       // the worker's word: a re-send is safe
+//   auto failure = ReadPullFailure(context);               // the worker's word: a re-send is safe
+//   if (!failure) failure = ReadStockPullFailure(status);  // from a worker of SMG's
 //   absl::Status s = FromGrpc(status, context);            // for logs, with the Reason if any
 //
 // The codes are those that SMG's workers answer with: bad input INVALID_ARGUMENT, a tensor that
@@ -36,6 +37,9 @@ TENSORFERRY_EXPORT grpc::Status ToGrpc(const absl::Status& status);
 // And the Reason, if `status` has one, into the trailing metadata. OK passes through.
 TENSORFERRY_EXPORT grpc::Status FailWith(grpc::ServerContextBase* context,
                                          const absl::Status& status);
+
+// What SMG's own workers say, in words, of a tensor that they could not fetch. None for any other failure.
+TENSORFERRY_EXPORT std::optional<PullFailure> ReadStockPullFailure(const grpc::Status& status);
 
 // After the RPC has ended. None: it did not fail, or not by a worker's report.
 TENSORFERRY_EXPORT std::optional<PullFailure> ReadPullFailure(const grpc::ClientContext& context);

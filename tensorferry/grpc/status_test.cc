@@ -54,6 +54,37 @@ TEST_F(StatusTest, EveryReasonCrossesAnRpc){
 #undef TENSORFERRY_X
 }
 
+// As Python's servicers say them.
+TEST(ReadStockPullFailure, KnowsWhatSmgsWorkersSay) {
+  const auto reason = [](grpc::StatusCode code, const char* text) -> std::optional<Reason> {
+    const auto failure = ReadStockPullFailure(grpc::Status(code, text));
+    return failure ? failure->reason : std::nullopt;
+  };
+  constexpr auto kBad = grpc::StatusCode::INVALID_ARGUMENT;
+  constexpr auto kInternal = grpc::StatusCode::INTERNAL;
+  EXPECT_EQ(reason(kBad, "remote descriptor room mismatch: descriptor=7 request=8"),
+            Reason::kKeyMismatch);
+  EXPECT_EQ(reason(kBad, "remote pixel 9B (+16B gen frame) exceeds landing slot 8B"),
+            Reason::kTooLarge);
+  EXPECT_EQ(reason(kInternal, "NIXL remote metadata not ready room=7"), Reason::kUnreachable);
+  EXPECT_EQ(reason(kInternal, "encode: landing-ring starvation for 120s (room=7); raise ..."),
+            Reason::kLandingFull);
+  EXPECT_EQ(reason(kInternal, "NIXL READ timed out room=7"), Reason::kTimedOut);
+  EXPECT_EQ(reason(kInternal, "NIXL READ state=ERR room=7"), Reason::kPeerClosed);
+  EXPECT_EQ(reason(kBad, "encode: slot generation mismatch room=7 expected=1 header=2 trailer=2"),
+            Reason::kBadGeneration);
+  EXPECT_EQ(reason(kInternal, "encode: remote payload but landing pool unavailable"),
+            Reason::kLaneOff);
+  EXPECT_EQ(reason(kInternal, "[Errno 2] No such file or directory: '/dev/shm/smg-tokenspeed-1'"),
+            Reason::kOtherHost);
+  EXPECT_EQ(reason(kInternal, "[Errno 13] Permission denied: '/dev/shm/smg-tokenspeed-1'"),
+            Reason::kUidMismatch);
+
+  EXPECT_EQ(reason(kInternal, "the engine is out of memory"), std::nullopt);
+  EXPECT_EQ(reason(grpc::StatusCode::UNAVAILABLE, "NIXL READ timed out room=7"), std::nullopt)
+      << "nobody's word about the tensor";
+}
+
 TEST(ToGrpc, CodesAreThoseOfSmgsWorkers) {
   const auto code = [](Reason reason) { return ToGrpc(MakeError(reason, "x")).error_code(); };
   for (const Reason reason :

@@ -47,12 +47,6 @@ absl::StatusOr<Tensor> Receiver::Check(const Message& message) const {
         "inline, or run Tensorferry in it");
   }
   if (message.payload == Payload::kRemote) {
-    if (message.handle.transport == "nixl") {
-      return MakeError(
-          Reason::kUnknownTransport,
-          "handle transport \"nixl\": this version fetches \"tensorferry\" handles only; set "
-          "that gateway to inline, or run Tensorferry in it");
-    }
     if (puller_ == nullptr) {
       return MakeError(
           Reason::kLaneOff,

@@ -55,6 +55,7 @@ class FaultExportEngine final : public ExportEngine, private LeaseSource {
     return leases_->Open(ref, offset, length);
   }
   void Done(const wire::LeaseRef& ref) override { leases_->Done(ref); }
+  bool DoneByKey(int64_t key) override { return leases_->DoneByKey(key); }
   void Quiesced(const wire::LeaseRef& ref) override { leases_->Quiesced(ref); }
 
   const ExportFaults plan_;

@@ -170,6 +170,7 @@ class Recycler : public LeaseSource {
     return absl::UnimplementedError("nobody asks");
   }
   void Done(const wire::LeaseRef&) override {}
+  bool DoneByKey(int64_t) override { return false; }
   void Quiesced(const wire::LeaseRef& ref) override {
     std::lock_guard lock(mutex_);
     if (quiesced_[ref.id] == ref.generation) ++too_many_;

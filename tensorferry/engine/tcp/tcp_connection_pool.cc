@@ -10,7 +10,7 @@
 
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
-#include "tensorferry/engine/tcp/tcp_socket.h"
+#include "tensorferry/engine/tcp_socket.h"
 
 namespace tensorferry::engine {
 namespace {

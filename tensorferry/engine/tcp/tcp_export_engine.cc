@@ -21,12 +21,11 @@
 #include "tensorferry/base/fd.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/tcp/tcp_served_connection.h"
-#include "tensorferry/engine/tcp/tcp_socket.h"
+#include "tensorferry/engine/tcp_socket.h"
 
 namespace tensorferry::engine {
 namespace {
 
-constexpr int kBacklog = 1024;
 constexpr size_t kMaxAdvertised = 8;
 // Connections beyond max_connections that live long enough to be answered kBusy.
 constexpr size_t kRefusable = 64;
@@ -342,47 +341,22 @@ absl::StatusOr<std::unique_ptr<TcpExportEngine>> TcpExportEngine::Create(
                             " alone: a wildcard is no address that a worker can dial; name "
                             "one, or set `advertise`"));
   }
-  absl::StatusOr<UniqueFd> listener = OpenTcpSocket(options.listen.is_v6());
+  absl::StatusOr<TcpListener> listener = ListenTcp(options.listen);
   if (!listener.ok()) return listener.status();
-  const int on = 1;
-  // A restarted gateway takes its port back while old connections still linger.
-  (void)::setsockopt(listener->get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (options.listen.is_v6()) {
-    const int v6_only = options.listen.IsWildcard() ? 0 : 1;
-    (void)::setsockopt(listener->get(), IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof(v6_only));
-  }
-  sockaddr_storage storage = {};
-  socklen_t length = options.listen.ToSockaddr(&storage);
-  if (::bind(listener->get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 ||
-      ::listen(listener->get(), kBacklog) != 0) {
-    const int error = errno;
-    if (error == EADDRNOTAVAIL || error == EINVAL) {
-      return MakeError(Reason::kBadAddress,
-                       StrCat("cannot listen on ", text, ": not an address of this host"));
-    }
-    return SystemError(error, StrCat("cannot listen on ", text,
-                                     error == EADDRINUSE ? " (port 0 picks a free one)" : ""));
-  }
-  length = sizeof(storage);
-  if (::getsockname(listener->get(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
-    return SystemError(errno, StrCat("getsockname of ", text));
-  }
-  const absl::StatusOr<SocketAddress> bound = SocketAddress::FromSockaddr(storage);
-  if (!bound.ok()) return bound.status();
 
   std::vector<SocketAddress> advertised = options.advertise;
-  if (advertised.empty()) advertised.push_back(*bound);
+  if (advertised.empty()) advertised.push_back(listener->address);
   if (advertised.size() > kMaxAdvertised) {
     return MakeError(Reason::kBadAddress,
                      StrCat("`advertise` names ", advertised.size(),
                             " addresses; a descriptor holds at most ", kMaxAdvertised));
   }
   for (SocketAddress& address : advertised) {
-    if (address.port() == 0) address.set_port(bound->port());
+    if (address.port() == 0) address.set_port(listener->address.port());
     if (absl::Status s = address.CheckDialable(); !s.ok()) return s;
   }
-  auto engine =
-      std::make_unique<Engine>(options, *std::move(listener), *bound, std::move(advertised));
+  auto engine = std::make_unique<Engine>(options, std::move(listener->socket), listener->address,
+                                         std::move(advertised));
   if (absl::Status s = engine->Init(); !s.ok()) return s;
   return engine;
 }

@@ -4,12 +4,13 @@
 //   TuneTcpSocket(fd->get(), std::chrono::seconds(10));
 //
 // Thread-safety: pure functions.
-#ifndef TENSORFERRY_ENGINE_TCP_TCP_SOCKET_H_
-#define TENSORFERRY_ENGINE_TCP_TCP_SOCKET_H_
+#ifndef TENSORFERRY_ENGINE_TCP_SOCKET_H_
+#define TENSORFERRY_ENGINE_TCP_SOCKET_H_
 
 #include "absl/status/statusor.h"
 #include "tensorferry/base/clock.h"
 #include "tensorferry/base/fd.h"
+#include "tensorferry/base/net.h"
 
 namespace tensorferry::engine {
 
@@ -20,6 +21,15 @@ absl::StatusOr<UniqueFd> OpenTcpSocket(bool v6);
 // minute on a quiet connection, after `unacknowledged` when data of ours is not taken.
 void TuneTcpSocket(int fd, Duration unacknowledged);
 
+struct TcpListener {
+  UniqueFd socket;
+  SocketAddress address;  // the bound one
+};
+
+// Listens on this address only; port 0 picks one. A restarted process takes its port back while old
+// connections still linger. kAddressInUse, kBadAddress when the address is none of this host's.
+absl::StatusOr<TcpListener> ListenTcp(const SocketAddress& address);
+
 }  // namespace tensorferry::engine
 
-#endif  // TENSORFERRY_ENGINE_TCP_TCP_SOCKET_H_
+#endif  // TENSORFERRY_ENGINE_TCP_SOCKET_H_

@@ -1,0 +1,43 @@
+// The two ends of engine/nixl as the command's verbs open them.
+//
+//   NixlFlags flags;
+//   AddNixlFlags(verb, &flags);                                   // --nixl-lib
+//   absl::StatusOr<std::unique_ptr<engine::PullEngine>> nixl = OpenNixlPull(flags, allow, log);
+//
+// Thread-safety: none. NIXL's library is opened by the call, not before.
+#ifndef TENSORFERRY_TOOLS_NIXL_ENGINES_H_
+#define TENSORFERRY_TOOLS_NIXL_ENGINES_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "tensorferry/base/log.h"
+#include "tensorferry/base/net.h"
+#include "tensorferry/engine/nixl/nixl_export_engine.h"
+#include "tensorferry/engine/pull_engine.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tensorferry::tools {
+
+struct NixlFlags {
+  std::string lib = {};  // folder
+};
+
+void AddNixlFlags(CLI::App* verb, NixlFlags* flags);
+
+// kLaneOff, in one line, where there is no NIXL.
+absl::StatusOr<std::unique_ptr<engine::PullEngine>> OpenNixlPull(const NixlFlags& flags,
+                                                                 const AllowList& allow,
+                                                                 const LogSink& log);
+// `agent_name` empty: the stock one.
+absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> OpenNixlExport(
+    const NixlFlags& flags, const std::string& listen, const std::string& agent_name,
+    const LogSink& log);
+
+}  // namespace tensorferry::tools
+
+#endif  // TENSORFERRY_TOOLS_NIXL_ENGINES_H_
