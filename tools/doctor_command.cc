@@ -123,6 +123,7 @@ absl::Status TryPeer(Lane lane, const DoctorOptions& doctor) {
       GatewaySide::Create({.to = doctor.peer,
                            .arena_bytes = 2 * kTestBytes,
                            .shm = lane == Lane::kShm,
+                           .files = false,
                            .remote = lane == Lane::kRemote,
                            .listen = doctor.listen,
                            .local_socket = local_socket.path(),

@@ -11,6 +11,7 @@
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/net.h"
 #include "tensorferry/base/random.h"
+#include "tensorferry/base/socket_owner.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/grpc/received.h"
 #include "tensorferry/grpc/status.h"
@@ -50,8 +51,17 @@ absl::StatusOr<std::unique_ptr<GatewaySide>> GatewaySide::Create(
   std::unique_ptr<GatewaySide> side(new GatewaySide(options));
   if (absl::Status s = side->Connect(); !s.ok()) return s;
   if (absl::Status s = side->StartExporter(); !s.ok()) return s;
-  side->sender_ =
-      std::make_unique<Sender>(side->exporter_.get(), SenderOptions{.log = options.log});
+  SenderOptions sender{.log = options.log};
+  if (options.files) {
+    absl::StatusOr<std::shared_ptr<engine::ShmFiles>> files =
+        engine::ShmFiles::Open({.log = options.log});
+    if (files.ok()) {
+      sender.files = *std::move(files);
+    } else if (!options.shm) {
+      return files.status();
+    }
+  }
+  side->sender_ = std::make_unique<Sender>(side->exporter_.get(), std::move(sender));
   return side;
 }
 
@@ -68,9 +78,19 @@ absl::Status GatewaySide::Connect() {
 
 absl::StatusOr<std::shared_ptr<const Capabilities>> GatewaySide::AskWorker() {
   CapabilityClient::Result worker = capabilities_->Get();
-  if (worker.ok()) return *worker;
+  if (worker.ok()) return Completed(*worker);
   return MakeError(Reason::kUnreachable,
                    StrCat("no worker answers at ", options_.to, ": ", worker.status().message()));
+}
+
+std::shared_ptr<const Capabilities> GatewaySide::Completed(
+    std::shared_ptr<const Capabilities> worker) const {
+  if (!worker->stock() || !options_.files) return worker;
+  const absl::StatusOr<SocketAddress> address = Resolve(options_.to);
+  if (!address.ok()) return worker;
+  Capabilities out = *worker;
+  out.host.uid = ListeningUid(*address);
+  return std::make_shared<const Capabilities>(std::move(out));
 }
 
 absl::Status GatewaySide::StartExporter() {

@@ -34,6 +34,7 @@ struct GatewaySideOptions {
   std::string to;  // HOST:PORT of the worker
   uint64_t arena_bytes = uint64_t{64} << 20;
   bool shm = true;     // serve engine/local
+  bool files = true;   // write files under /dev/shm, for lane shm
   bool remote = true;  // serve engine/tcp
   // Where the exporter listens; empty: the local address of the route to the worker, a free port.
   std::string listen = {};
@@ -75,6 +76,8 @@ class GatewaySide {
   absl::Status StartExporter();
   // The present answer to "what can you take?": a restarted worker is asked anew.
   absl::StatusOr<std::shared_ptr<const Capabilities>> AskWorker();
+  // With what can be found out here of a worker that says nothing of itself.
+  std::shared_ptr<const Capabilities> Completed(std::shared_ptr<const Capabilities> worker) const;
 
   const GatewaySideOptions options_;
   std::unique_ptr<Exporter> exporter_;

@@ -26,6 +26,7 @@ struct SendOptions {
   std::vector<std::string> files;
   std::string to;
   std::string lane = "auto";
+  std::string shm_transport;
   std::string dtype;
   std::string listen;
   std::string local_socket;
@@ -161,11 +162,13 @@ int Send(const SendOptions& options) {
   if (opened.inputs.empty()) return kFailed;
 
   const LocalSocket local_socket(options.local_socket);
+  const bool shm = mode == Mode::kAuto || mode == Mode::kShm;
   GatewaySideOptions side{
       .to = options.to,
       .arena_bytes = options.arena_bytes != 0 ? options.arena_bytes
                                               : ArenaFor(opened.inputs, options.concurrency),
-      .shm = mode == Mode::kAuto || mode == Mode::kShm,
+      .shm = shm && options.shm_transport != "file",
+      .files = shm && options.shm_transport != "local",
       .remote = mode == Mode::kAuto || mode == Mode::kRemote,
       .listen = options.listen,
       .local_socket = local_socket.path(),
@@ -210,12 +213,17 @@ void AddSendCommand(CLI::App& app, int* exit_code) {
       "Pictures (JPEG, PNG) become [3,H,W] in bfloat16, value/255; arrays (.npy, .safetensors) "
       "stay "
       "as they are,\nunless --dtype is given. A named lane takes every size and fails rather than "
-      "take another one.");
+      "take another one. A stock worker on this host gets lane shm\nas a file under /dev/shm, when "
+      "the lane is named.");
   verb->add_option("files", options->files, "pictures and arrays")->required();
   verb->add_option("--to", options->to, "HOST:PORT of the worker")->required();
   verb->add_option("--lane", options->lane, "auto, inline, shm or remote")
       ->capture_default_str()
       ->check([](const std::string& text) { return UsageOf(ParseMode(text).status()); });
+  verb->add_option("--shm-transport", options->shm_transport,
+                   "local or file: carry lane shm by this alone (default: local where the worker "
+                   "can map memory, else file)")
+      ->check(CLI::IsMember({"local", "file"}));
   verb->add_option("--dtype", options->dtype, "bfloat16, float16, float32 or uint8")
       ->check(CLI::IsMember({"bfloat16", "float16", "float32", "uint8"}));
   verb->add_option("--repeat", options->repeat, "send every tensor N times")

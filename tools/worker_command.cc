@@ -150,6 +150,7 @@ absl::Status Serve(const WorkerOptions& options, const EndSignals& end) {
   puller_options.allow = *AllowList::Parse(options.allow);
   puller_options.log = PrintLog("worker");
   puller_options.local = Takes(options, Lane::kShm) && Uses(options, "local");
+  if (Takes(options, Lane::kShm)) puller_options.file = engine::FilePullOptions{};
   puller_options.tcp = Takes(options, Lane::kRemote) && Uses(options, "tcp");
   if (Takes(options, Lane::kRemote) && Uses(options, "nixl")) {
     absl::StatusOr<std::unique_ptr<engine::PullEngine>> nixl =
@@ -161,11 +162,9 @@ absl::Status Serve(const WorkerOptions& options, const EndSignals& end) {
       PrintError("worker", nixl.status());
     }
   }
-  // Views that a worker may no longer hold are copied into landing memory, too.
+  // All but bytes in the message may need landing memory: also views that a worker may no longer hold.
   puller_options.landing_bytes =
-      puller_options.tcp || puller_options.local || !puller_options.engines.empty()
-          ? options.landing_bytes
-          : 0;
+      Takes(options, Lane::kShm) || Takes(options, Lane::kRemote) ? options.landing_bytes : 0;
   absl::StatusOr<std::unique_ptr<Puller>> puller = Puller::Create(std::move(puller_options));
   if (!puller.ok()) return puller.status();
 

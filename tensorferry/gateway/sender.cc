@@ -1,5 +1,7 @@
 #include "tensorferry/gateway/sender.h"
 
+#include <unistd.h>
+
 #include "tensorferry/base/host.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/wire/descriptor.h"
@@ -28,6 +30,10 @@ std::string Describe(const Attachment& a, uint64_t nbytes) {
   return out;
 }
 
+bool NextIsFile(const LaneDecision& decision) {
+  return !decision.offers.empty() && decision.offers.front().transports.front() == "file";
+}
+
 }  // namespace
 
 absl::Status PullFailure::ToStatus() const {
@@ -38,7 +44,10 @@ Sender::Sender(const Exporter* exporter, SenderOptions options) : options_(std::
   facts_.host = ThisHost();
   facts_.descriptor_versions = {wire::kDescriptorVersion};
   if (exporter != nullptr) facts_.transports = exporter->transports();
+  if (options_.files) facts_.transports.emplace_back("file");
 }
+
+std::string Sender::FileOwner() { return StrCat("smg:", ::getpid()); }
 
 absl::StatusOr<Sender::Plan> Sender::MakePlan(const Lease& lease, const Capabilities& worker,
                                               const AttachOptions& options) const {
@@ -46,15 +55,26 @@ absl::StatusOr<Sender::Plan> Sender::MakePlan(const Lease& lease, const Capabili
   if (absl::Status s = CheckTensorBytes(options.shape, options.dtype, nbytes); !s.ok()) {
     return Annotate(s, "lease");
   }
-  const LaneQuery query{options.policy ? *options.policy : options_.policy,
-                        facts_,
-                        worker,
-                        {.nbytes = nbytes, .unexported = WhyUnexported(lease.exported())}};
+  LaneQuery query{options.policy ? *options.policy : options_.policy,
+                  facts_,
+                  worker,
+                  {.nbytes = nbytes, .unexported = WhyUnexported(lease.exported())}};
   LaneDecision decision = DecideLanes(query);
-  if (decision.offers.empty()) return NoLaneError(query, decision);
   Plan plan;
+  if (NextIsFile(decision)) {
+    absl::StatusOr<engine::ShmFile> file = options_.files->Write(lease.bytes());
+    if (file.ok()) {
+      plan.attachment.file = std::make_shared<const engine::ShmFile>(*std::move(file));
+    } else {
+      Log(options_.log, LogLevel::kWarning, StrCat("attach: ", file.status().message()));
+      query.tensor.file_failed = true;
+      decision = DecideLanes(query);
+      if (decision.offers.empty()) return Annotate(file.status(), "lane shm: shm_failed");
+    }
+  }
+  if (decision.offers.empty()) return NoLaneError(query, decision);
   const Lane lane = decision.offers.front().lane;
-  if (lane != Lane::kInline) {
+  if (lane != Lane::kInline && !plan.attachment.file) {
     // Shared memory leaves the network as a second way in the same handle. The other way round the
     // worker, which prefers memory, would not take the lane that was asked for.
     const Lease::Ways ways{.shm = lane == Lane::kShm,
@@ -67,7 +87,8 @@ absl::StatusOr<Sender::Plan> Sender::MakePlan(const Lease& lease, const Capabili
                      .transport = decision.offers.front().transports.front(),
                      .reason = decision.reason,
                      .rejected = std::move(decision.rejected),
-                     .may_go_inline = lane != Lane::kInline && decision.Find(Lane::kInline)};
+                     .may_go_inline = lane != Lane::kInline && decision.Find(Lane::kInline),
+                     .file = std::move(plan.attachment.file)};
   if (options_.log) Log(options_.log, LogLevel::kDebug, Describe(plan.attachment, nbytes));
   return plan;
 }

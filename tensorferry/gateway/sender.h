@@ -9,6 +9,10 @@
 //     if (again.ok()) ...                                     // one more RPC, with the bytes
 //   }
 //
+// With SenderOptions::files a tensor may also travel in a file under /dev/shm, which is how SMG's
+// own workers share memory. It is written by Attach, once for each, and belongs to the Attachment:
+// keep that until the RPC has ended.
+//
 // Works with every generated TensorData that has SMG's fields (shape, dtype, and the payload
 // inline, shm or remote), whatever their numbers: Attach is a template, so the library itself
 // carries no protobuf.
@@ -16,11 +20,13 @@
 // The lease must live until the RPC has ended: until then the worker fetches from it, and it is
 // what a second try sends. Each try and each worker gets an Attach of its own.
 //
-// Thread-safety: const calls from any thread. Ownership: the exporter outlives the Sender.
+// Thread-safety: const calls from any thread. Ownership: the exporter outlives the Sender; files
+// are shared.
 #ifndef TENSORFERRY_GATEWAY_SENDER_H_
 #define TENSORFERRY_GATEWAY_SENDER_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,6 +40,7 @@
 #include "tensorferry/base/export.h"
 #include "tensorferry/base/log.h"
 #include "tensorferry/base/smg_fields.h"
+#include "tensorferry/engine/file/shm_files.h"
 #include "tensorferry/exporter/exporter.h"
 #include "tensorferry/policy/capabilities.h"
 #include "tensorferry/policy/decide.h"
@@ -42,6 +49,8 @@ namespace tensorferry {
 
 struct SenderOptions {
   LanePolicy policy = {};
+  // Writes the files of lane shm; null: none. For workers that cannot map the arena: SMG's own.
+  std::shared_ptr<engine::ShmFiles> files = {};
   // Every tensor's lane and reason, at kDebug.
   LogSink log = {};
 };
@@ -63,6 +72,8 @@ struct Attachment {
   std::vector<Rejection> rejected = {};
   // The policy allows it to go inline after a failed pull.
   bool may_go_inline = false;
+  // Of transport "file": it is there as long as a copy of this lives.
+  std::shared_ptr<const engine::ShmFile> file = {};
 };
 
 // A worker's own word that it could not fetch a tensor, so that nothing was done with the request.
@@ -98,10 +109,11 @@ class TENSORFERRY_EXPORT Sender {
  private:
   struct Plan {
     Attachment attachment;
-    std::string descriptor;  // empty for inline
+    std::string descriptor;  // empty for inline and for a file
   };
   absl::StatusOr<Plan> MakePlan(const Lease& lease, const Capabilities& worker,
                                 const AttachOptions& options) const;
+  static std::string FileOwner();
   absl::StatusOr<Attachment> PlanInline(const Attachment& first, const PullFailure& failure) const;
 
   template <class TensorData>
@@ -125,6 +137,12 @@ absl::StatusOr<Attachment> Sender::Attach(const Lease& lease, const Capabilities
   data->mutable_shape()->Add(options.shape.begin(), options.shape.end());
   if (plan->attachment.lane == Lane::kInline) {
     SetInline(lease, data);
+  } else if (plan->attachment.file) {
+    auto* shm = data->mutable_shm();
+    shm->set_name(plan->attachment.file->name());
+    shm->set_offset(0);
+    shm->set_nbytes(lease.bytes().size());
+    shm->set_owner_id(FileOwner());
   } else {
     auto* remote = data->mutable_remote();
     remote->set_transport("tensorferry");

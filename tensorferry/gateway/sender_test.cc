@@ -2,13 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "smg/tokenspeed_scheduler.pb.h"
 #include "smg/vllm_engine.pb.h"
 #include "tensorferry/base/host.h"
 #include "tensorferry/base/text.h"
+#include "tensorferry/engine/file/shm_testing.h"
+#include "tensorferry/engine/local/local_testing.h"
 #include "tensorferry/exporter/exporter_testing.h"
 #include "tensorferry/wire/descriptor.h"
 
@@ -283,6 +287,127 @@ TYPED_TEST(SenderTest, ATensorTooLargeForAMessageIsNotResent) {
                    .AttachInline(this->lease_, *first,
                                  {.reason = Reason::kTimedOut, .message = "x"}, &this->data_)
                    .ok());
+}
+
+// A gateway that writes files, too.
+template <class TensorData>
+class FileSenderTest : public SenderTest<TensorData> {
+ protected:
+  FileSenderTest() {
+    files_ = *engine::ShmFiles::Open({.sweep = {.directory = dir_.path()}});
+    sender_ = std::make_unique<Sender>(&*this->gateway_, SenderOptions{.files = files_});
+  }
+
+  absl::StatusOr<Attachment> Attach(const Capabilities& worker, Mode mode,
+                                    bool allow_fallback = false) {
+    return sender_->Attach(this->lease_, worker, Named(mode, allow_fallback), &this->data_);
+  }
+  // What lies in the directory cannot be written any more, nor anything else.
+  void TakeTheDirectoryAway() { std::filesystem::remove_all(dir_.path()); }
+
+  engine::TempDir dir_;
+  std::shared_ptr<engine::ShmFiles> files_;
+  std::unique_ptr<Sender> sender_;
+};
+TYPED_TEST_SUITE(FileSenderTest, Messages);
+
+TYPED_TEST(FileSenderTest, AStockWorkerGetsAFileThatLivesAsLongAsTheAttachment) {
+  auto sent = this->Attach(Capabilities(), Mode::kShm);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->lane, Lane::kShm);
+  EXPECT_EQ(sent->transport, "file");
+  EXPECT_EQ(sent->reason, LaneReason::kMode);
+  ASSERT_EQ(this->data_.payload_case(), TypeParam::kShm);
+  const auto& shm = this->data_.shm();
+  EXPECT_THAT(engine::FilesIn(this->dir_.path()), ElementsAre(shm.name()));
+  EXPECT_EQ(shm.offset(), 0u);
+  EXPECT_EQ(shm.nbytes(), kBytes);
+  EXPECT_EQ(shm.owner_id(), StrCat("smg:", ::getpid()));
+  EXPECT_EQ(this->data_.dtype(), "uint8");
+  EXPECT_TRUE(std::ranges::equal(engine::AsBytes(engine::BytesOf(this->dir_ / shm.name())),
+                                 this->pattern_));
+  // Whatever became of the request: also when the sender has gone before.
+  this->sender_.reset();
+  this->files_.reset();
+  const Attachment copy = *sent;
+  sent = absl::CancelledError();
+  EXPECT_TRUE(engine::Exists(this->dir_ / shm.name()));
+}
+
+TYPED_TEST(FileSenderTest, NothingIsLeftWhenTheAttachmentGoes) {
+  { ASSERT_TRUE(this->Attach(Capabilities(), Mode::kShm).ok()); }
+  EXPECT_THAT(engine::FilesIn(this->dir_.path()), IsEmpty());
+}
+
+// A retry, and each of several workers, reads a file of its own.
+TYPED_TEST(FileSenderTest, EachAttachWritesItsOwnFile) {
+  const auto first = this->Attach(Capabilities(), Mode::kShm);
+  const std::string name = this->data_.shm().name();
+  const auto second = this->Attach(Capabilities(), Mode::kShm);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_NE(this->data_.shm().name(), name);
+  EXPECT_EQ(engine::FilesIn(this->dir_.path()).size(), 2u);
+}
+
+TYPED_TEST(FileSenderTest, OurOwnWorkerMapsInstead) {
+  Capabilities worker = WorkerHere();
+  worker.transports.emplace_back("file");
+  const auto sent = this->Attach(worker, Mode::kShm);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->transport, "local");
+  EXPECT_EQ(this->data_.payload_case(), TypeParam::kRemote);
+  EXPECT_THAT(engine::FilesIn(this->dir_.path()), IsEmpty());
+}
+
+TYPED_TEST(FileSenderTest, AFullArenaLeavesTheFile) {
+  Capabilities worker = WorkerHere();
+  worker.transports.emplace_back("file");
+  const Lease lease = this->gateway_->Export(Pattern(16 << 20, 1), {});  // the arena has 8 MiB
+  const auto sent = this->sender_->Attach(
+      lease, worker, {.dtype = Dtype::kUint8, .shape = {16 << 20}}, &this->data_);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->transport, "file");
+}
+
+TYPED_TEST(FileSenderTest, AStockWorkerOfAnotherUserIsFoundOutBefore) {
+  Capabilities worker;
+  worker.host.uid = ::geteuid() + 1;
+  const auto refused = this->Attach(worker, Mode::kShm);
+  EXPECT_EQ(ReasonOf(refused.status()), Reason::kUidMismatch);
+  const auto sent = this->Attach(worker, Mode::kShm, /*allow_fallback=*/true);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->lane, Lane::kInline);
+  EXPECT_EQ(sent->reason, LaneReason::kUidDiffers);
+  EXPECT_THAT(engine::FilesIn(this->dir_.path()), IsEmpty());
+  EXPECT_EQ(this->files_->stats().written, 0u);
+}
+
+TYPED_TEST(FileSenderTest, AFileThatCannotBeWrittenLeavesTheNextLane) {
+  this->TakeTheDirectoryAway();
+  this->data_.set_dtype("before");
+  const auto refused = this->Attach(Capabilities(), Mode::kShm);
+  EXPECT_EQ(ReasonOf(refused.status()), Reason::kSystem);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("shm_failed"));
+  EXPECT_EQ(this->data_.dtype(), "before");
+  const auto sent = this->Attach(Capabilities(), Mode::kShm, /*allow_fallback=*/true);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->lane, Lane::kInline);
+  EXPECT_EQ(sent->reason, LaneReason::kShmFailed);
+  EXPECT_THAT(sent->rejected, testing::Contains(Rejection{Lane::kShm, LaneReason::kShmFailed}));
+  EXPECT_TRUE(this->HoldsThePattern());
+}
+
+TYPED_TEST(FileSenderTest, AFailedPullOfAFileIsSentInlineAndTheFileGoes) {
+  Capabilities worker = WorkerHere();
+  worker.transports = {"grpc", "file"};
+  auto sent = this->Attach(worker, Mode::kAuto);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->transport, "file");
+  sent = this->sender_->AttachInline(this->lease_, *sent,
+                                     {.reason = Reason::kLeaseEnded, .message = "x"}, &this->data_);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_THAT(engine::FilesIn(this->dir_.path()), IsEmpty());
+  EXPECT_TRUE(this->HoldsThePattern());
 }
 
 TYPED_TEST(SenderTest, LogsLaneAndReason) {

@@ -47,10 +47,9 @@ std::optional<LaneReason> AgainstInline(const LaneQuery& q) {
   return std::nullopt;
 }
 
-// What speaks against a lane that the worker fetches from.
-std::optional<LaneReason> AgainstFetching(const LaneQuery& q, Lane lane, LaneOffer* offer) {
-  const std::vector<std::string> served = TransportsOf(lane, q.gateway.transports);
-  if (served.empty()) return LaneReason::kLaneOff;
+// What speaks against a lease that the worker fetches by one of `served`.
+std::optional<LaneReason> AgainstLease(const LaneQuery& q, Lane lane,
+                                       const std::vector<std::string>& served, LaneOffer* offer) {
   if (q.tensor.unexported) return q.tensor.unexported;
   if (!Contains(q.worker.lanes, lane)) return LaneReason::kNotAdvertised;
   if (std::none_of(q.worker.descriptor_versions.begin(), q.worker.descriptor_versions.end(),
@@ -71,6 +70,49 @@ std::optional<LaneReason> AgainstFetching(const LaneQuery& q, Lane lane, LaneOff
     return LaneReason::kOverLanding;
   }
   return std::nullopt;
+}
+
+bool SharesShm(const LaneQuery& q) {
+  const std::string& here = q.gateway.host.shm_namespace;
+  return !here.empty() && here == q.worker.host.shm_namespace;
+}
+
+// What speaks against a file under /dev/shm. The arena has no part in it.
+std::optional<LaneReason> AgainstFile(const LaneQuery& q) {
+  const HostIdentity& here = q.gateway.host;
+  const std::optional<uint32_t>& uid = q.worker.host.uid;
+  if (q.tensor.file_failed) return LaneReason::kShmFailed;
+  if (q.worker.stock()) {
+    const bool vouched = q.policy.mode == Mode::kShm;
+    if (!vouched && !SharesShm(q)) return LaneReason::kOtherHost;
+    // A file's mode is 0600. Stock workers do not look at its owner, so that root reads it too.
+    const bool readable = uid ? *uid == 0 || uid == here.uid : vouched;
+    return readable ? std::nullopt : std::optional(LaneReason::kUidDiffers);
+  }
+  if (!Contains(q.worker.lanes, Lane::kShm)) return LaneReason::kNotAdvertised;
+  if (!Contains(q.worker.transports, "file")) return LaneReason::kNoCommonTransport;
+  if (!SharesShm(q)) return LaneReason::kOtherHost;
+  if (!uid || uid != here.uid) return LaneReason::kUidDiffers;
+  if (q.tensor.nbytes > q.worker.landing_bytes) return LaneReason::kOverLanding;
+  return std::nullopt;
+}
+
+// What speaks against a lane that the worker fetches from.
+std::optional<LaneReason> AgainstFetching(const LaneQuery& q, Lane lane, LaneOffer* offer) {
+  std::vector<std::string> served = TransportsOf(lane, q.gateway.transports);
+  const bool files = std::erase(served, "file") > 0;
+  std::optional<LaneReason> against = LaneReason::kLaneOff;
+  if (!served.empty()) against = AgainstLease(q, lane, served, offer);
+  if (!files) return against;
+  if (against) offer->transports.clear();
+  const std::optional<LaneReason> against_file = AgainstFile(q);
+  if (!against_file) {
+    offer->transports.emplace_back("file");
+    return std::nullopt;
+  }
+  // A stock worker knows of nothing but files.
+  const bool about_file = served.empty() || q.worker.stock() || q.tensor.file_failed;
+  return about_file ? against_file : against;
 }
 
 // Whether kAuto would rather have this tensor in the message, where it can go there.
@@ -101,6 +143,7 @@ bool LiesInTheTensor(LaneReason reason) {
     case LaneReason::kDuplicateKey:
     case LaneReason::kOverLanding:
     case LaneReason::kOverMaxInline:
+    case LaneReason::kShmFailed:
     case LaneReason::kPullFailed:
       return true;
     case LaneReason::kPreferred:
@@ -186,7 +229,8 @@ std::string Explain(const LaneQuery& query, const Rejection& rejection) {
     }
     case LaneReason::kLaneOff:
       why = rejection.lane == Lane::kShm
-                ? "this gateway serves no local memory: set ExporterOptions::local_socket"
+                ? "this gateway serves no local memory: set ExporterOptions::local_socket, or "
+                  "SenderOptions::files"
                 : "this gateway listens on no address: set ExporterOptions::listen";
       break;
     case LaneReason::kNotAdvertised:
@@ -207,6 +251,18 @@ std::string Explain(const LaneQuery& query, const Rejection& rejection) {
                    absl::StrJoin(query.worker.descriptor_versions, ", "), ": update the older one");
       break;
     case LaneReason::kOtherHost:
+      if (query.worker.stock()) {
+        why =
+            "nothing shows that the worker shares /dev/shm with this gateway: name the lane shm "
+            "if you know that it does";
+        break;
+      }
+      if (query.worker.host.boot_id == query.gateway.host.boot_id) {
+        why =
+            "the worker is on this host, but its /dev/shm is another one: share it between their "
+            "containers";
+        break;
+      }
       why = StrCat("the worker's boot id is ", BootIdText(query.worker.host.boot_id),
                    ", this host's ", BootIdText(query.gateway.host.boot_id),
                    ": use remote between hosts");
@@ -231,6 +287,7 @@ std::string Explain(const LaneQuery& query, const Rejection& rejection) {
     case LaneReason::kEmpty:
     case LaneReason::kDuplicateKey:
     case LaneReason::kShutDown:
+    case LaneReason::kShmFailed:
     case LaneReason::kPullFailed:
     case LaneReason::kPreferred:
       why = LaneReasonMeaning(rejection.reason);

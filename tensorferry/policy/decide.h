@@ -6,8 +6,10 @@
 //
 // Under Mode::kAuto: shared memory, then the network, then the message; small tensors go in the
 // message. A named lane takes every size, and other lanes come into question only when the operator
-// allows it. Every input of the decision is a field of the query, so that the whole table can be
-// tested.
+// allows it. Files under /dev/shm come after the mapped arena; a stock worker is given one where
+// the operator names the lane, which vouches for the two sharing a host, or where it has proven
+// that they share /dev/shm and is known to run as a user who can read it. Every input of the
+// decision is a field of the query, so that the whole table can be tested.
 //
 // Thread-safety: pure functions.
 #ifndef TENSORFERRY_POLICY_DECIDE_H_
@@ -48,6 +50,7 @@ namespace tensorferry {
   X(kShutDown, "shut_down", kShutDown, "the exporter is closing")                              \
   X(kOverLanding, "over_landing", kTooLarge, "larger than the worker's landing memory")        \
   X(kOverMaxInline, "over_max_inline", kTooLarge, "larger than the worker takes in a message") \
+  X(kShmFailed, "shm_failed", kNoMemory, "the file under /dev/shm could not be written")       \
   X(kPullFailed, "pull_failed", kLaneOff, "the worker could not fetch it, and said so")
 
 enum class LaneReason : uint8_t {
@@ -74,7 +77,7 @@ struct LanePolicy {
 
 struct GatewayFacts {
   HostIdentity host = {};
-  // Of the exporter's running engines, best first.
+  // Of the exporter's running engines, best first; "file" where files can be written.
   std::vector<std::string> transports = {};
   std::vector<uint32_t> descriptor_versions = {};
 };
@@ -83,6 +86,8 @@ struct TensorFacts {
   uint64_t nbytes = 0;
   // Why workers cannot fetch this one, although engines run: arena_full, duplicate_key, shut_down.
   std::optional<LaneReason> unexported = {};
+  // A file was tried, and could not be written.
+  bool file_failed = false;
 };
 
 // Everything that a decision depends on. References: for the time of a call.

@@ -220,6 +220,264 @@ INSTANTIATE_TEST_SUITE_P(
                         R::kPreferred}),
     [](const testing::TestParamInfo<Row>& row) { return std::string(row.param.name); });
 
+// Files under /dev/shm: to our own worker after the arena, to a stock one by themselves.
+struct FileRow {
+  const char* name;
+  Mode mode;
+  std::function<void(Situation&)> change;
+  // Of lane shm: what it offers, or why not.
+  std::vector<std::string> transports;
+  LaneReason reason;
+};
+
+void PrintTo(const FileRow& row, std::ostream* os) { *os << row.name; }
+
+class FileTable : public testing::TestWithParam<FileRow> {};
+
+Situation WithFiles() {
+  Situation s;
+  s.gateway.transports = {"local", "tcp", "file"};
+  s.gateway.host.shm_namespace = s.worker.host.shm_namespace = "b:26";
+  s.worker.transports.emplace_back("file");
+  return s;
+}
+
+// A worker of which only that is known which a gateway of SMG knows.
+void MakeStock(Situation& s) {
+  s.worker = Capabilities();
+  s.worker.host.shm_namespace = "b:26";
+  s.worker.host.uid = 7;
+}
+
+TEST_P(FileTable, Decides) {
+  Situation s = WithFiles();
+  s.policy.mode = GetParam().mode;
+  GetParam().change(s);
+  const LaneDecision d = s.Decide();
+  const LaneOffer* offer = d.Find(Lane::kShm);
+  ASSERT_EQ(offer != nullptr, !GetParam().transports.empty());
+  if (offer != nullptr) {
+    EXPECT_EQ(offer->transports, GetParam().transports);
+  } else {
+    EXPECT_THAT(d.rejected, testing::Contains(Rejection{Lane::kShm, GetParam().reason}));
+    EXPECT_THAT(Explain(s.query(), {Lane::kShm, GetParam().reason}),
+                HasSubstr(std::string(LaneReasonName(GetParam().reason))));
+  }
+}
+
+constexpr auto kNoReason = LaneReason::kPreferred;
+
+INSTANTIATE_TEST_SUITE_P(
+    Files, FileTable,
+    testing::Values(
+        FileRow{"ours_maps_first", Mode::kAuto, [](Situation&) {}, {"local", "file"}, kNoReason},
+        FileRow{"ours_by_name", Mode::kShm, [](Situation&) {}, {"local", "file"}, kNoReason},
+        FileRow{"ours_without_local",
+                Mode::kAuto,
+                [](Situation& s) {
+                  s.gateway.transports = {"tcp", "file"};
+                },
+                {"file"},
+                kNoReason},
+        FileRow{"ours_arena_full",
+                Mode::kAuto,
+                [](Situation& s) { s.tensor.unexported = R::kArenaFull; },
+                {"file"},
+                kNoReason},
+        FileRow{"ours_arena_full_and_file_failed",
+                Mode::kAuto,
+                [](Situation& s) {
+                  s.tensor.unexported = R::kArenaFull;
+                  s.tensor.file_failed = true;
+                },
+                {},
+                R::kShmFailed},
+        FileRow{"ours_without_files",
+                Mode::kAuto,
+                [](Situation& s) {
+                  s.tensor.unexported = R::kArenaFull;
+                  s.worker.transports = {"grpc", "local"};
+                },
+                {},
+                R::kArenaFull},
+        FileRow{"ours_takes_files_only_but_not_the_lane",
+                Mode::kShm,
+                [](Situation& s) {
+                  s.gateway.transports = {"file"};
+                  s.worker.lanes = {Lane::kInline};
+                },
+                {},
+                R::kNotAdvertised},
+        FileRow{"ours_reads_none",
+                Mode::kShm,
+                [](Situation& s) {
+                  s.gateway.transports = {"file"};
+                  s.worker.transports = {"grpc", "local"};
+                },
+                {},
+                R::kNoCommonTransport},
+        FileRow{"ours_with_another_shm",
+                Mode::kShm,
+                [](Situation& s) {
+                  s.gateway.transports = {"file"};
+                  s.worker.host.shm_namespace = "b:27";
+                },
+                {},
+                R::kOtherHost},
+        FileRow{"ours_elsewhere",
+                Mode::kAuto,
+                [](Situation& s) {
+                  s.worker.host.boot_id = {9};
+                  s.worker.host.shm_namespace = "c:26";
+                },
+                {},
+                R::kOtherHost},
+        FileRow{"ours_unknown_shm",
+                Mode::kShm,
+                [](Situation& s) {
+                  s.gateway.transports = {"file"};
+                  s.gateway.host.shm_namespace = s.worker.host.shm_namespace = "";
+                },
+                {},
+                R::kOtherHost},
+        FileRow{"ours_of_another_user",
+                Mode::kAuto,
+                [](Situation& s) { s.worker.host.uid = 8; },
+                {},
+                R::kUidDiffers},
+        // It looks at the owner.
+        FileRow{"ours_as_root",
+                Mode::kShm,
+                [](Situation& s) { s.worker.host.uid = 0; },
+                {},
+                R::kUidDiffers},
+        FileRow{"ours_over_landing",
+                Mode::kShm,
+                [](Situation& s) {
+                  s.gateway.transports = {"file"};
+                  s.worker.landing_bytes = kLarge - 1;
+                },
+                {},
+                R::kOverLanding},
+        FileRow{"ours_of_another_version",
+                Mode::kShm,
+                [](Situation& s) { s.worker.descriptor_versions = {2}; },
+                {"file"},
+                kNoReason},
+        FileRow{"stock_shares_shm", Mode::kAuto, MakeStock, {"file"}, kNoReason},
+        FileRow{"stock_as_root",
+                Mode::kAuto,
+                [](Situation& s) {
+                  MakeStock(s);
+                  s.worker.host.uid = 0;
+                },
+                {"file"},
+                kNoReason},
+        FileRow{"stock_of_another_user",
+                Mode::kAuto,
+                [](Situation& s) {
+                  MakeStock(s);
+                  s.worker.host.uid = 8;
+                },
+                {},
+                R::kUidDiffers},
+        FileRow{"stock_of_an_unknown_user",
+                Mode::kAuto,
+                [](Situation& s) {
+                  MakeStock(s);
+                  s.worker.host.uid = {};
+                },
+                {},
+                R::kUidDiffers},
+        FileRow{"stock_elsewhere",
+                Mode::kAuto,
+                [](Situation& s) {
+                  MakeStock(s);
+                  s.worker.host.shm_namespace = "c:26";
+                },
+                {},
+                R::kOtherHost},
+        FileRow{"stock_anywhere",
+                Mode::kAuto,
+                [](Situation& s) { s.worker = Capabilities(); },
+                {},
+                R::kOtherHost},
+        FileRow{"stock_vouched_for",
+                Mode::kShm,
+                [](Situation& s) { s.worker = Capabilities(); },
+                {"file"},
+                kNoReason},
+        FileRow{"stock_vouched_for_as_root",
+                Mode::kShm,
+                [](Situation& s) {
+                  s.worker = Capabilities();
+                  s.worker.host.uid = 0;
+                },
+                {"file"},
+                kNoReason},
+        FileRow{"stock_vouched_for_of_another_user",
+                Mode::kShm,
+                [](Situation& s) {
+                  s.worker = Capabilities();
+                  s.worker.host.uid = 8;
+                },
+                {},
+                R::kUidDiffers},
+        // Only naming shm vouches, not that another lane may fall back to it.
+        FileRow{"stock_as_a_fallback",
+                Mode::kRemote,
+                [](Situation& s) {
+                  s.worker = Capabilities();
+                  s.policy.allow_fallback = true;
+                },
+                {},
+                R::kOtherHost},
+        FileRow{"stock_arena_full",
+                Mode::kShm,
+                [](Situation& s) {
+                  MakeStock(s);
+                  s.tensor.unexported = R::kArenaFull;
+                },
+                {"file"},
+                kNoReason},
+        FileRow{"stock_file_failed",
+                Mode::kShm,
+                [](Situation& s) {
+                  MakeStock(s);
+                  s.tensor.file_failed = true;
+                },
+                {},
+                R::kShmFailed},
+        FileRow{"stock_and_no_files_here",
+                Mode::kShm,
+                [](Situation& s) {
+                  MakeStock(s);
+                  s.gateway.transports = {"local", "tcp"};
+                },
+                {},
+                R::kNotAdvertised}),
+    [](const testing::TestParamInfo<FileRow>& row) { return std::string(row.param.name); });
+
+TEST(DecideLanes, AFileThatFailedIsTheReasonForTheNextLane) {
+  Situation s = WithFiles();
+  MakeStock(s);
+  s.tensor.file_failed = true;
+  EXPECT_THAT(LanesOf(s.Decide()), ElementsAre(kInline));
+  EXPECT_EQ(s.Decide().reason, LaneReason::kShmFailed);
+  s.policy = {.mode = Mode::kShm, .allow_fallback = true};
+  EXPECT_THAT(LanesOf(s.Decide()), ElementsAre(kInline));
+  EXPECT_EQ(s.Decide().reason, LaneReason::kShmFailed);
+}
+
+TEST(DecideLanes, SmallTensorsOfStockWorkersGoInTheMessageUnlessTheLaneIsNamed) {
+  Situation s = WithFiles();
+  MakeStock(s);
+  s.tensor.nbytes = 65535;
+  EXPECT_EQ(s.Decide().reason, LaneReason::kBelowMinimum);
+  s.policy.mode = Mode::kShm;
+  EXPECT_THAT(s.Decide().offers, ElementsAre(LaneOffer{Lane::kShm, {"file"}}));
+}
+
 TEST(DecideLanes, TransportsKeepTheGatewaysOrder) {
   Situation s;
   s.gateway.transports = {"ucx", "tcp"};

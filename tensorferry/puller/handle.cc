@@ -37,6 +37,7 @@ absl::StatusOr<wire::Descriptor> DecodeHandle(const Handle& handle, std::optiona
   }
   if (transport == "file") {
     wire::Descriptor d;
+    d.key = key.value_or(0);  // a file has none that it could be compared with
     d.nbytes = handle.nbytes;
     d.ways.emplace_back(wire::FileWay{.name = handle.descriptor, .offset = handle.offset});
     return d;

@@ -29,9 +29,9 @@ struct Handle {
   uint64_t offset = 0;          // of a file
 };
 
-// `key` is the one that the caller knows: legacy descriptors of SMG have none of their own. That it
-// is the descriptor's is not checked here. The errors of DecodeDescriptor and ParseSmgDescriptor,
-// kSizeMismatch when handle and descriptor disagree, kUnknownTransport.
+// `key` is the one that the caller knows: legacy descriptors of SMG and files have none of their
+// own. That it is the descriptor's is not checked here. The errors of DecodeDescriptor and
+// ParseSmgDescriptor, kSizeMismatch when handle and descriptor disagree, kUnknownTransport.
 TENSORFERRY_EXPORT absl::StatusOr<wire::Descriptor> DecodeHandle(const Handle& handle,
                                                                  std::optional<int64_t> key);
 

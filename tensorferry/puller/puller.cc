@@ -10,6 +10,7 @@
 
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/fd.h"
+#include "tensorferry/engine/file/file_pull_engine.h"
 #include "tensorferry/engine/local/local_pull_engine.h"
 #include "tensorferry/engine/tcp/tcp_pull_engine.h"
 #include "tensorferry/puller/landing_pool.h"
@@ -101,6 +102,10 @@ class PullerCore {
     };
     if (options.local)
       add(engine::CreateLocalPullEngine({.boot_id = std::nullopt, .log = options.log}));
+    if (options.file) {
+      if (!options.file->log) options.file->log = options.log;
+      add(engine::CreateFilePullEngine(*options.file));
+    }
     if (options.tcp) add(engine::CreateTcpPullEngine({.allow = options.allow, .log = options.log}));
     for (auto& e : options.engines) core->context.engines.push_back(std::move(e));
     absl::StatusOr<std::shared_ptr<LandingPool>> landing =

@@ -35,6 +35,7 @@
 #include "tensorferry/base/export.h"
 #include "tensorferry/base/log.h"
 #include "tensorferry/base/net.h"
+#include "tensorferry/engine/file/file_pull_engine.h"
 #include "tensorferry/engine/pull_engine.h"
 #include "tensorferry/puller/handle.h"
 
@@ -48,6 +49,9 @@ struct PullerOptions {
   bool prefault = true;
   bool local = true;  // map the gateway's arena when on its host
   bool tcp = true;
+  // Read the files under /dev/shm that SMG's gateways write. None: off, the default, since whoever
+  // may send to the worker can then make it read and remove the files of its own user's gateways.
+  std::optional<engine::FilePullOptions> file = {};
   uint32_t async_threads = 2;
   LogSink log = {};
 
@@ -72,7 +76,7 @@ class View {
        std::shared_ptr<const void> hold)
       : bytes_(bytes), transport_(transport), borrowed_(borrowed), hold_(std::move(hold)) {}
   std::span<const std::byte> bytes() const { return bytes_; }
-  // What carried them: "local", "tcp", …
+  // What carried them: "local", "file", "tcp", …
   std::string_view transport() const { return transport_; }
   // Memory of the gateway's arena, read in place: never write to it, and do not keep it for long.
   bool borrowed() const { return borrowed_; }

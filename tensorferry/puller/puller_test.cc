@@ -13,6 +13,8 @@
 #include "tensorferry/base/fd.h"
 #include "tensorferry/base/net.h"
 #include "tensorferry/engine/fault/fault.h"
+#include "tensorferry/engine/file/shm_testing.h"
+#include "tensorferry/engine/local/local_testing.h"
 #include "tensorferry/exporter/exporter.h"
 #include "tensorferry/exporter/exporter_testing.h"
 
@@ -108,6 +110,27 @@ TEST(PullerTest, TheBestWayIsTakenFirst) {
   EXPECT_THAT(puller->transports(), ElementsAre("local", "tcp"));
   const Lease lease = gateway->Export(Pattern(100, 1), {});
   EXPECT_EQ(puller->Pull(HandleOf(lease), PatientOptions())->transport(), "local");
+}
+
+TEST(PullerTest, FilesAreReadWhereTheyAreSwitchedOn) {
+  const engine::TempDir dir;
+  const std::string name = "smg-tokenspeed-7-1-0";
+  const auto pattern = Pattern(5 << 20, 1);
+  const Handle handle{.transport = "file", .descriptor = name, .nbytes = pattern.size()};
+  engine::PutFile(dir / name, {reinterpret_cast<const char*>(pattern.data()), pattern.size()});
+  EXPECT_EQ(ReasonOf(MakePuller()->Pull(handle, PatientOptions()).status()), Reason::kNoCommonWay);
+  const auto puller = MakePuller([&](PullerOptions* o) {
+    o->file = engine::FilePullOptions{.directory = dir.path(), .unlink = false};
+  });
+  EXPECT_THAT(puller->transports(), ElementsAre("local", "file", "tcp"));
+  const auto view = puller->Pull(handle, PatientOptions());
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_EQ(view->transport(), "file");
+  EXPECT_FALSE(view->borrowed());
+  EXPECT_TRUE(std::ranges::equal(view->bytes(), pattern));
+  std::vector<std::byte> into(pattern.size());
+  ASSERT_TRUE(puller->PullInto(handle, into, PatientOptions()).ok());
+  EXPECT_EQ(into, pattern);
 }
 
 TEST(PullerTest, WhenOneWayFailsTheNextIsTried) {

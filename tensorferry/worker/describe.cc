@@ -23,8 +23,8 @@ Capabilities DescribeWorker(const Puller* puller, uint64_t max_message_bytes) {
   for (const std::string& transport : puller->transports()) {
     const auto lane = LaneOfTransport(transport);
     if (!lane) continue;
-    // Without landing memory nothing that comes over a network can be taken.
-    if (*lane == Lane::kRemote && out.landing_bytes == 0) continue;
+    // What is copied needs landing memory.
+    if ((*lane == Lane::kRemote || transport == "file") && out.landing_bytes == 0) continue;
     out.transports.push_back(transport);
     if (std::find(out.lanes.begin(), out.lanes.end(), *lane) == out.lanes.end()) {
       out.lanes.push_back(*lane);

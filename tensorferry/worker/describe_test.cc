@@ -42,6 +42,18 @@ TEST(DescribeWorker, LeavesOutWhatIsOff) {
   EXPECT_THAT(DescribeWorker(nullptr, 0).lanes, ElementsAre(Lane::kInline));
 }
 
+TEST(DescribeWorker, FilesAreOfLaneShm) {
+  const auto both = MakePuller({.landing_bytes = 1 << 20, .file = engine::FilePullOptions{}});
+  EXPECT_THAT(DescribeWorker(both.get(), 0).transports,
+              ElementsAre("grpc", "local", "file", "tcp"));
+  const auto files =
+      MakePuller({.landing_bytes = 1 << 20, .local = false, .file = engine::FilePullOptions{}});
+  EXPECT_THAT(DescribeWorker(files.get(), 0).lanes,
+              ElementsAre(Lane::kInline, Lane::kShm, Lane::kRemote));
+  const auto no_landing = MakePuller({.landing_bytes = 0, .file = engine::FilePullOptions{}});
+  EXPECT_THAT(DescribeWorker(no_landing.get(), 0).transports, ElementsAre("grpc", "local"));
+}
+
 TEST(DescribeWorker, MakesUpAnInstanceEachTime) {
   EXPECT_NE(DescribeWorker(nullptr, 0).instance_id, DescribeWorker(nullptr, 0).instance_id);
 }

@@ -1,5 +1,6 @@
 #include "tensorferry/worker/receiver.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tensorferry/base/error.h"
@@ -7,6 +8,12 @@
 
 namespace tensorferry {
 namespace {
+
+bool ReadsFiles(const Puller* puller) {
+  if (puller == nullptr) return false;
+  const std::vector<std::string> transports = puller->transports();
+  return std::find(transports.begin(), transports.end(), "file") != transports.end();
+}
 
 absl::StatusOr<Tensor> WithBytes(Tensor tensor, const View& view) {
   tensor.bytes = view.bytes();
@@ -40,11 +47,10 @@ absl::StatusOr<Tensor> Receiver::Check(const Message& message) const {
       break;
   }
   if (absl::Status s = CheckTensorBytes(message.shape, *dtype, nbytes); !s.ok()) return s;
-  if (message.payload == Payload::kShm) {
-    return MakeError(
-        Reason::kLaneOff,
-        "a /dev/shm file of an SMG gateway: this version reads none; set that gateway to "
-        "inline, or run Tensorferry in it");
+  if (message.payload == Payload::kShm && !ReadsFiles(puller_)) {
+    return MakeError(Reason::kLaneOff,
+                     "a file under /dev/shm, but this worker reads none: set PullerOptions::file, "
+                     "or set that gateway to inline");
   }
   if (message.payload == Payload::kRemote) {
     if (puller_ == nullptr) {

@@ -7,8 +7,9 @@
 //
 // Works with every generated TensorData that has SMG's fields, whatever their numbers. Everything
 // that the message itself tells is checked before a byte is fetched: dtype, shape and byte count
-// (kUnknownDtype, kBadShape, kSizeMismatch, kNoPayload), and the key. Errors keep their Reason for
-// the gateway (tensorferry/grpc/status.h).
+// (kUnknownDtype, kBadShape, kSizeMismatch, kNoPayload), and the key. Files under /dev/shm (the
+// payload shm) have no key, and are read where PullerOptions::file is set. Errors keep their Reason
+// for the gateway (tensorferry/grpc/status.h).
 //
 // Thread-safety: everything from any thread; ReceiveAsync never blocks, so it may be called on
 // gRPC's own threads. Its callback runs before it returns (bytes in the message, or a refusal) or
@@ -103,7 +104,10 @@ Receiver::Message Receiver::Read(const TensorData& data) {
       break;
     case TensorData::kShm:
       out.payload = Payload::kShm;
-      out.handle.nbytes = data.shm().nbytes();
+      out.handle = {.transport = "file",
+                    .descriptor = data.shm().name(),
+                    .nbytes = data.shm().nbytes(),
+                    .offset = data.shm().offset()};
       break;
     case TensorData::kRemote:
       out.payload = Payload::kRemote;

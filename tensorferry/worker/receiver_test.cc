@@ -10,6 +10,8 @@
 #include "smg/tokenspeed_scheduler.pb.h"
 #include "smg/vllm_engine.pb.h"
 #include "tensorferry/base/error.h"
+#include "tensorferry/engine/file/shm_testing.h"
+#include "tensorferry/engine/local/local_testing.h"
 #include "tensorferry/exporter/exporter_testing.h"
 #include "tensorferry/gateway/sender.h"
 #include "tensorferry/worker/describe.h"
@@ -208,6 +210,86 @@ TYPED_TEST(ReceiverTest, HandlesOfOtherKindsAreRefusedByName) {
   this->ExpectRefused(data, Reason::kUnknownTransport, "\"nixl\"");
   data.mutable_remote()->set_transport("carrier-pigeon");
   this->ExpectRefused(data, Reason::kUnknownTransport, "carrier-pigeon");
+}
+
+// A worker that reads the files of SMG's gateways.
+template <class TensorData>
+class FileReceiverTest : public testing::Test {
+ protected:
+  FileReceiverTest() {
+    PullerOptions options;
+    options.landing_bytes = 8 << 20;
+    options.prefault = false;
+    options.file = engine::FilePullOptions{.directory = dir_.path()};
+    puller_ = *Puller::Create(std::move(options));
+    data_.set_dtype("bfloat16");
+    data_.add_shape(300'000);
+    data_.add_shape(3);
+    data_.mutable_shm()->set_name(kName);
+    data_.mutable_shm()->set_nbytes(1'800'000);
+    data_.mutable_shm()->set_owner_id("smg:7");
+  }
+
+  absl::StatusOr<Tensor> Receive() {
+    // EPD workers name the room; a file has no key to compare it with.
+    const PullOptions options{.timeout = kPatience, .key = 42};
+    const Receiver receiver(puller_.get());
+    const Answer answer;
+    receiver.ReceiveAsync(data_, options, answer.callback());
+    return answer.Await();
+  }
+
+  static constexpr char kName[] = "smg-tokenspeed-7-1700000000000000000-0";
+  engine::TempDir dir_;
+  const std::string path_ = dir_ / kName;
+  std::unique_ptr<Puller> puller_;
+  TensorData data_;
+};
+TYPED_TEST_SUITE(FileReceiverTest, Messages);
+
+TYPED_TEST(FileReceiverTest, AFileIsReadAndRemoved) {
+  const std::string bytes = engine::Pattern(1'800'000);
+  for (const char* name :
+       {"smg-tokenspeed-7-1700000000000000000-0", "/smg-tokenspeed-7-1700000000000000000-0"}) {
+    engine::PutFile(this->path_, bytes);
+    this->data_.mutable_shm()->set_name(name);
+    const auto tensor = this->Receive();
+    ASSERT_TRUE(tensor.ok()) << tensor.status();
+    EXPECT_EQ(tensor->lane, Lane::kShm);
+    EXPECT_EQ(tensor->transport, "file");
+    EXPECT_EQ(tensor->dtype, Dtype::kBfloat16);
+    EXPECT_THAT(tensor->shape, ElementsAre(300'000, 3));
+    EXPECT_FALSE(tensor->borrowed);
+    EXPECT_TRUE(std::ranges::equal(tensor->bytes, engine::AsBytes(bytes)));
+    EXPECT_FALSE(engine::Exists(this->path_));
+  }
+}
+
+TYPED_TEST(FileReceiverTest, TheSynchronousFormReadsItToo) {
+  const std::string bytes = engine::Pattern(1'800'008);
+  engine::PutFile(this->path_, bytes);
+  this->data_.mutable_shm()->set_offset(8);
+  const auto tensor = Receiver(this->puller_.get()).Receive(this->data_, {.timeout = kPatience});
+  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  EXPECT_TRUE(std::ranges::equal(tensor->bytes, engine::AsBytes(bytes).subspan(8)));
+}
+
+TYPED_TEST(FileReceiverTest, AFileThatIsRefusedStays) {
+  engine::PutFile(this->path_, engine::Pattern(1'799'999));
+  EXPECT_EQ(ReasonOf(this->Receive().status()), Reason::kOutOfRange);
+  this->data_.mutable_shm()->set_nbytes(1'799'999);
+  EXPECT_EQ(ReasonOf(this->Receive().status()), Reason::kSizeMismatch);
+  EXPECT_TRUE(engine::Exists(this->path_));
+}
+
+TYPED_TEST(FileReceiverTest, ATensorLargerThanTheLandingMemoryIsRefused) {
+  engine::PutFile(this->path_, "");
+  this->data_.mutable_shape()->Clear();
+  this->data_.add_shape(1 << 30);
+  this->data_.add_shape(512);
+  this->data_.mutable_shm()->set_nbytes(uint64_t{1} << 40);
+  EXPECT_EQ(ReasonOf(this->Receive().status()), Reason::kTooLarge);
+  EXPECT_TRUE(engine::Exists(this->path_));
 }
 
 TYPED_TEST(ReceiverTest, AFlippedByteOfADescriptorIsRefused) {

@@ -1,7 +1,7 @@
 // engine/file, worker side: reads the files under /dev/shm that SMG's gateways, and ours, hand to
 // workers.
 //
-//   auto engine = CreateFilePullEngine({.enabled = true});
+//   auto engine = CreateFilePullEngine({});
 //   auto op = engine->Start(request);      // a wire::FileWay; copies a few MiB at a Step
 //   op->Acknowledge();                     // removes the file
 //
@@ -30,9 +30,6 @@
 namespace tensorferry::engine {
 
 struct FilePullOptions {
-  // Whether a Puller offers this engine. Off by default: who may send to the worker can then make
-  // it read and remove gateways' files, which only a worker of SMG's gateways needs.
-  bool enabled = false;
   std::string directory = std::string(kShmDirectory);
   // Remove a file once its bytes were taken, as SMG's workers do.
   bool unlink = true;
