@@ -1,0 +1,142 @@
+"""SMG's gateways and workers as far as tests need them: their messages, and what stock ends do with files."""
+
+import os
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent import futures
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+PROTO = Path(__file__).parent.parent / "proto"
+ENCODE = "/tokenspeed.grpc.encoder.TokenSpeedEncoder/Encode"
+
+
+@cache
+def _pool() -> descriptor_pool.DescriptorPool:
+    with tempfile.NamedTemporaryFile() as out:
+        subprocess.run(
+            [
+                "protoc",
+                f"-I{PROTO}",
+                "--include_imports",
+                f"--descriptor_set_out={out.name}",
+                "smg/tokenspeed_encoder.proto",
+            ],
+            check=True,
+        )
+        files = descriptor_pb2.FileDescriptorSet.FromString(Path(out.name).read_bytes())
+    pool = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        pool.Add(file)
+    return pool
+
+
+def message(name: str) -> Any:
+    """The class of a message by its full name."""
+    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(name))
+
+
+def encode_request(shape: list[int], dtype: str = "uint8", room: int = 42) -> Any:
+    """Of one item; its encoder_input still lacks a payload."""
+    request = message("tokenspeed.grpc.encoder.EncodeRequest")(request_id="encode-test")
+    request.items.add(bootstrap_room=room)
+    item = request.mm_inputs.items.add(modality=1)
+    item.placeholders.add(length=1)
+    item.encoder_input.shape.extend(shape)
+    item.encoder_input.dtype = dtype
+    return request
+
+
+def encode(address: str, request: Any, timeout: float = 30) -> None:
+    """What a stock gateway calls; raises grpc.RpcError."""
+    with grpc.insecure_channel(address) as channel:
+        call: Any = channel.unary_unary(ENCODE, request_serializer=lambda m: m.SerializeToString())
+        call(request, timeout=timeout)
+
+
+def error_of(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
+    assert isinstance(error, grpc.Call)
+    return error.code(), error.details() or ""
+
+
+class StockWorker:
+    """Encode without our service beside it. `handle` gets each tensor; what it raises fails the RPC.
+
+    With `uid` its port belongs to that user, as if the worker ran as one; that needs root.
+    """
+
+    def __init__(self, handle: Callable[[Any], None], uid: int | None = None) -> None:
+        self._handle = handle
+        self._server = grpc.server(futures.ThreadPoolExecutor(8))
+        method: Any = grpc.unary_unary_rpc_method_handler(
+            self._encode,
+            request_deserializer=message("tokenspeed.grpc.encoder.EncodeRequest").FromString,
+            response_serializer=lambda m: m.SerializeToString(),
+        )
+        service, _, name = ENCODE[1:].partition("/")
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {name: method}),))
+        own = os.geteuid()
+        os.seteuid(own if uid is None else uid)
+        try:
+            self.listen = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        finally:
+            os.seteuid(own)
+
+    def _encode(self, request: Any, context: grpc.ServicerContext) -> Any:
+        try:
+            self._handle(request.mm_inputs.items[0].encoder_input)
+        except Exception as error:
+            context.abort(grpc.StatusCode.INTERNAL, str(error))
+        return message("tokenspeed.grpc.encoder.EncodeResponse")(accepted=True)
+
+    def __enter__(self) -> "StockWorker":
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """Breaks off every request, as a worker that dies does."""
+        self._server.stop(None)
+
+
+class Hold:
+    """A handler of StockWorker that keeps every request until it is let go."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self._arrived = threading.Semaphore(0)
+        self._let_go = threading.Event()
+
+    def __call__(self, tensor: Any) -> None:
+        self.seen.append(tensor)
+        self._arrived.release()
+        self._let_go.wait(60)
+
+    def wait(self) -> Any:
+        """The next tensor that has come."""
+        assert self._arrived.acquire(timeout=60)
+        return self.seen[-1]
+
+    def let_go(self) -> None:
+        self._let_go.set()
+
+
+def read_as_stock(tensor: Any, directory: Path = Path("/dev/shm")) -> bytes:
+    """SMG's reader: opens by name, reads once, removes."""
+    name = tensor.shm.name.lstrip("/")
+    fd = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        data = os.pread(fd, tensor.shm.nbytes, tensor.shm.offset)
+    finally:
+        os.close(fd)
+        (directory / name).unlink(missing_ok=True)
+    assert len(data) == tensor.shm.nbytes
+    return data
