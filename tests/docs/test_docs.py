@@ -90,6 +90,19 @@ def test_the_readme_shows_the_demo_as_it_is() -> None:
         assert column in text
 
 
+def test_the_tests_that_documents_name_exist() -> None:
+    """docs/shm_files.md says which test shows what."""
+    tests = [*ROOT.glob("tensorferry/**/*_test.cc"), *ROOT.glob("tests/**/test_*.py")]
+    sources = "\n".join(file.read_text() for file in tests)
+    text = (ROOT / "docs" / "shm_files.md").read_text()
+    named = re.findall(r"`((?:\w+\.\w+)|(?:test_\w+))`", text)
+    assert len(named) > 30
+    for name in named:
+        suite, _, test = name.rpartition(".")
+        wanted = rf"\({suite}, {test}\)" if suite else rf"def {name}\("
+        assert re.search(wanted, sources), name
+
+
 def test_every_reason_is_documented() -> None:
     """docs/errors.md is the table of base/error.h, row for row."""
     source = (ROOT / "tensorferry" / "base" / "error.h").read_text()
