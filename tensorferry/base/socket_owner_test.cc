@@ -5,10 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 
 #include "tensorferry/base/fd.h"
+#include "tensorferry/base/temp_dir_testing.h"
 
 namespace tensorferry {
 namespace {
@@ -39,15 +39,9 @@ TEST(ListeningUid, FindsTheOwnerOfARealSocket) {
 
 class ListeningUidTest : public testing::Test {
  protected:
-  ListeningUidTest() {
-    std::string name = "/tmp/tensorferry-test-XXXXXX";
-    dir_ = ::mkdtemp(name.data());
-  }
-  ~ListeningUidTest() override { std::filesystem::remove_all(dir_); }
-
   // One "LOCAL STATE UID" a line.
   void Put(const std::string& table, std::initializer_list<std::array<const char*, 3>> lines) {
-    std::ofstream file(dir_ + "/" + table);
+    std::ofstream file(dir_ / table);
     file << kHead;
     int slot = 0;
     for (const auto& [local, state, uid] : lines) {
@@ -56,10 +50,10 @@ class ListeningUidTest : public testing::Test {
     }
   }
   std::optional<uint32_t> UidOf(std::string_view address) const {
-    return ListeningUid(*SocketAddress::Parse(address), dir_);
+    return ListeningUid(*SocketAddress::Parse(address), dir_.path());
   }
 
-  std::string dir_;
+  TempDir dir_;
 };
 
 TEST_F(ListeningUidTest, TheMostParticularListenerCounts) {
@@ -98,7 +92,7 @@ TEST_F(ListeningUidTest, WhatCannotBeReadIsPassedOver) {
               {"7F:C383", "0A", "1"},
               {":C383", "0A", "1"},
               {"0100007F:C383", "0A", "9"}});
-  std::ofstream(dir_ + "/tcp6") << kHead << "\n\n 1: \n";
+  std::ofstream(dir_ / "tcp6") << kHead << "\n\n 1: \n";
   EXPECT_EQ(UidOf("127.0.0.1:50051"), 9u);
 }
 

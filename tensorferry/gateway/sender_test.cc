@@ -10,9 +10,9 @@
 #include "smg/tokenspeed_scheduler.pb.h"
 #include "smg/vllm_engine.pb.h"
 #include "tensorferry/base/host.h"
+#include "tensorferry/base/temp_dir_testing.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/file/shm_testing.h"
-#include "tensorferry/engine/local/local_testing.h"
 #include "tensorferry/exporter/exporter_testing.h"
 #include "tensorferry/wire/descriptor.h"
 
@@ -305,7 +305,7 @@ class FileSenderTest : public SenderTest<TensorData> {
   // What lies in the directory cannot be written any more, nor anything else.
   void TakeTheDirectoryAway() { std::filesystem::remove_all(dir_.path()); }
 
-  engine::TempDir dir_;
+  TempDir dir_;
   std::shared_ptr<engine::ShmFiles> files_;
   std::unique_ptr<Sender> sender_;
 };

@@ -12,9 +12,9 @@
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/fd.h"
 #include "tensorferry/base/net.h"
+#include "tensorferry/base/temp_dir_testing.h"
 #include "tensorferry/engine/fault/fault.h"
 #include "tensorferry/engine/file/shm_testing.h"
-#include "tensorferry/engine/local/local_testing.h"
 #include "tensorferry/exporter/exporter.h"
 #include "tensorferry/exporter/exporter_testing.h"
 
@@ -113,7 +113,7 @@ TEST(PullerTest, TheBestWayIsTakenFirst) {
 }
 
 TEST(PullerTest, FilesAreReadWhereTheyAreSwitchedOn) {
-  const engine::TempDir dir;
+  const TempDir dir;
   const std::string name = "smg-tokenspeed-7-1-0";
   const auto pattern = Pattern(5 << 20, 1);
   const Handle handle{.transport = "file", .descriptor = name, .nbytes = pattern.size()};

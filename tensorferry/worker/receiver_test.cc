@@ -10,8 +10,8 @@
 #include "smg/tokenspeed_scheduler.pb.h"
 #include "smg/vllm_engine.pb.h"
 #include "tensorferry/base/error.h"
+#include "tensorferry/base/temp_dir_testing.h"
 #include "tensorferry/engine/file/shm_testing.h"
-#include "tensorferry/engine/local/local_testing.h"
 #include "tensorferry/exporter/exporter_testing.h"
 #include "tensorferry/gateway/sender.h"
 #include "tensorferry/worker/describe.h"
@@ -240,7 +240,7 @@ class FileReceiverTest : public testing::Test {
   }
 
   static constexpr char kName[] = "smg-tokenspeed-7-1700000000000000000-0";
-  engine::TempDir dir_;
+  TempDir dir_;
   const std::string path_ = dir_ / kName;
   std::unique_ptr<Puller> puller_;
   TensorData data_;

@@ -15,11 +15,11 @@
 #include <limits>
 
 #include "tensorferry/base/error.h"
+#include "tensorferry/base/temp_dir_testing.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/engine_testing.h"
 #include "tensorferry/engine/file/shm_files.h"
 #include "tensorferry/engine/file/shm_testing.h"
-#include "tensorferry/engine/local/local_testing.h"
 
 namespace tensorferry::engine {
 namespace {

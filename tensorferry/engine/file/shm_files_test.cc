@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "tensorferry/base/error.h"
+#include "tensorferry/base/temp_dir_testing.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/file/shm_testing.h"
 #include "tensorferry/engine/local/local_testing.h"

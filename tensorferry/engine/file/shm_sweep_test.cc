@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <thread>
 
+#include "tensorferry/base/temp_dir_testing.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/file/shm_testing.h"
-#include "tensorferry/engine/local/local_testing.h"
 
 namespace tensorferry::engine {
 namespace {

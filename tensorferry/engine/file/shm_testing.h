@@ -1,6 +1,6 @@
 // Helpers for tests of engine/file: files as somebody else may have put them into the directory.
 //
-//   TempDir dir;                                           // local_testing.h
+//   TempDir dir;                                           // base/temp_dir_testing.h
 //   PutFile(dir / "smg-tokenspeed-7-1-0", "bytes");
 //   Age(dir / "smg-tokenspeed-7-1-0", std::chrono::minutes(2));
 //   EXPECT_THAT(FilesIn(dir.path()), IsEmpty());
