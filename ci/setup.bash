@@ -48,22 +48,27 @@ setup_packages() {
   step setup-packages "Installing ${#missing[@]} packages" install_packages "${missing[@]}"
 }
 
-make_venv() {
+make_venv() { # FOLDER REQUIREMENTS [PIP_OPTION...]
+  local folder=$1 requirements=$2
+  shift 2
   # Debian's own interpreter: what another python3 on the PATH was built with is unknown.
-  rm -rf "$root/.venv" &&
-    /usr/bin/python3 -m venv "$root/.venv" &&
-    "$root/.venv/bin/pip" install --disable-pip-version-check --no-input --only-binary :all: --require-hashes \
-      -r "$root/tests/requirements.txt" &&
-    sha256sum <"$root/tests/requirements.txt" >"$root/.venv/made-from"
+  rm -rf "$folder" &&
+    /usr/bin/python3 -m venv "$folder" &&
+    "$folder/bin/pip" install --disable-pip-version-check --no-input --only-binary :all: --require-hashes \
+      -r "$requirements" "$@" &&
+    sha256sum <"$requirements" >"$folder/made-from"
 }
 
-setup_python() {
-  [[ $(cat "$root/.venv/made-from" 2>/dev/null) != "$(sha256sum <"$root/tests/requirements.txt")" ]] || return 0
-  step setup-python "Installing the Python tools" make_venv
+setup_venv() { # NAME TITLE FOLDER REQUIREMENTS [PIP_OPTION...]
+  local name=$1 title=$2
+  shift 2
+  [[ $(cat "$1/made-from" 2>/dev/null) != "$(sha256sum <"$2")" ]] || return 0
+  step "$name" "$title" make_venv "$@"
 }
 
 # setup GROUP...
 setup() {
   setup_packages "$@"
-  setup_python
+  setup_venv setup-python "Installing the Python tools" "$root/.venv" "$root/tests/requirements.txt"
+  [[ " $* " != *" peers "* ]] || setup_peers
 }

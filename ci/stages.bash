@@ -2,11 +2,12 @@
 # A stage leaves its tests' outcomes in build/results/STAGE (JUnit XML, or checks.txt), where ci/tally.py counts them.
 # shellcheck shell=bash disable=SC2154,SC2034 # dev and its parts share variables
 
-readonly stages=(format unit process install tidy asan fuzz tsan)
+readonly stages=(format unit process peers install tidy asan fuzz tsan)
 readonly python=$root/.venv/bin/python
 
 declare -A stage_titles=(
   [format]="format and lint" [unit]="build and unit tests" [process]="process tests"
+  [peers]="the stock peers"
   [install]="install and use" [tidy]="clang and clang-tidy" [asan]="ASan and UBSan" [fuzz]="fuzz" [tsan]="TSan"
 )
 
@@ -50,7 +51,7 @@ run_pytest() { # FOLDER TESTS...
 }
 
 run_process_tests() { # FOLDER
-  run_pytest "$1" --ignore tests/install tests
+  run_pytest "$1" --ignore tests/install --ignore tests/peers tests
 }
 
 stage_format() {
@@ -71,6 +72,10 @@ stage_unit() {
 
 stage_process() {
   run_process_tests build
+}
+
+stage_peers() {
+  compile build tools/tensorferry && run_pytest build tests/peers
 }
 
 stage_install() {
