@@ -54,9 +54,9 @@ def nixl_lib() -> Path:
 
 
 def environment(changes: Mapping[str, str]) -> dict[str, str]:
-    """This one without what would configure the peers, over TCP."""
+    """This one without what would configure the peers, over TCP; and UCX logs where logs belong."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SMG_", "UCX_", "NIXL_", "LD_", "PYTHON"))}
-    return {**kept, "UCX_TLS": "tcp", **changes}
+    return {**kept, "UCX_TLS": "tcp", "UCX_LOG_FILE": "stderr", **changes}
 
 
 def free_port() -> int:
