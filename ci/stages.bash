@@ -75,7 +75,7 @@ stage_process() {
 }
 
 stage_peers() {
-  compile build tools/tensorferry && run_pytest build tests/peers
+  compile build tools/all && run_pytest build tests/peers
 }
 
 stage_install() {
