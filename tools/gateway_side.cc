@@ -98,14 +98,21 @@ absl::Status GatewaySide::StartExporter() {
   options.arena_bytes = options_.arena_bytes;
   options.log = options_.log;
   if (options_.shm) options.local_socket = options_.local_socket;
-  if (options_.remote) {
-    options.listen = options_.listen;
-    if (options.listen.empty()) {
+  if (options_.remote || options_.nixl) {
+    std::string listen = options_.listen;
+    if (listen.empty()) {
       absl::StatusOr<SocketAddress> peer = Resolve(options_.to);
       if (!peer.ok()) return peer.status();
       absl::StatusOr<SocketAddress> local = LocalAddressTowards(*peer);
       if (!local.ok()) return Annotate(local.status(), "--listen");
-      options.listen = local->ToString();
+      listen = local->ToString();
+    }
+    if (options_.remote) options.listen = listen;
+    if (options_.nixl) {
+      absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> nixl =
+          OpenNixlExport(options_.nixl_flags, listen, /*agent_name=*/{}, options_.log);
+      if (!nixl.ok()) return nixl.status();
+      options.engines.push_back(*std::move(nixl));
     }
   }
   absl::StatusOr<std::unique_ptr<Exporter>> exporter = Exporter::Create(std::move(options));
@@ -123,7 +130,8 @@ absl::StatusOr<Delivery> GatewaySide::Send(const Outgoing& tensor, const LanePol
   if (absl::Status s = tensor.produce(staged.bytes()); !s.ok()) return s;
   RandomSource random;
   const auto room = static_cast<int64_t>(random.Next64() % INT64_MAX);
-  const Lease lease = std::move(staged).Publish({.key = room});
+  // A READ over nixl is counted: only its notification says that it has ended.
+  Lease lease = std::move(staged).Publish({.key = room, .readers = options_.nixl ? 1U : 0U});
   Delivery delivery{.sha256 = Sha256(lease.bytes())};
 
   absl::StatusOr<std::shared_ptr<const Capabilities>> worker = AskWorker();
@@ -136,7 +144,9 @@ absl::StatusOr<Delivery> GatewaySide::Send(const Outgoing& tensor, const LanePol
   item->add_placeholders()->set_length(1);
   auto* data = item->mutable_encoder_input();
   absl::StatusOr<Attachment> sent = sender_->Attach(
-      lease, **worker, {.dtype = tensor.dtype, .shape = tensor.shape, .policy = policy}, data);
+      lease, **worker,
+      {.dtype = tensor.dtype, .shape = tensor.shape, .worker = options_.to, .policy = policy},
+      data);
   const RealClock clock;
   const Instant began = clock.Now();
   std::optional<PullFailure> failure;
@@ -148,15 +158,21 @@ absl::StatusOr<Delivery> GatewaySide::Send(const Outgoing& tensor, const LanePol
         TokenSpeedEncoder::NewStub(channel_)->Encode(&context, request, &response);
     capabilities_->Observe(context);
     if (!status.ok()) {
-      const std::optional<PullFailure> reported = ReadPullFailure(context);
+      if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+        sender_->WorkerRestarted(options_.to);
+      }
+      std::optional<PullFailure> reported = ReadPullFailure(context);
+      if (!reported && (*worker)->stock()) reported = ReadStockPullFailure(status);
       if (!reported || failure) {
-        return Annotate(FromGrpc(status, context), StrCat("worker ", options_.to));
+        return Annotate(reported ? reported->ToStatus() : FromGrpc(status, context),
+                        StrCat("worker ", options_.to));
       }
       failure = reported;
       sent = sender_->AttachInline(lease, *sent, *failure, data);
       continue;
     }
     delivery.took = clock.Now() - began;
+    lease.ReadersAreDone();
     delivery.lane = sent->lane;
     delivery.transport = sent->transport;
     delivery.reason = LaneReasonName(sent->reason);

@@ -26,6 +26,7 @@
 #include "tensorferry/gateway/sender.h"
 #include "tensorferry/grpc/capability_client.h"
 #include "tensorferry/policy/decide.h"
+#include "tools/nixl_engines.h"
 #include "tools/sha256.h"
 
 namespace tensorferry::tools {
@@ -36,6 +37,8 @@ struct GatewaySideOptions {
   bool shm = true;     // serve engine/local
   bool files = true;   // write files under /dev/shm, for lane shm
   bool remote = true;  // serve engine/tcp
+  bool nixl = false;   // serve engine/nixl, at the same address
+  NixlFlags nixl_flags = {};
   // Where the exporter listens; empty: the local address of the route to the worker, a free port.
   std::string listen = {};
   // Of engine/local.

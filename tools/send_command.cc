@@ -35,6 +35,9 @@ struct SendOptions {
   uint32_t repeat = 1;
   uint32_t concurrency = 1;
   double timeout = 30;
+  std::vector<std::string> engines = {"local", "tcp"};
+  NixlFlags nixl;
+  bool assume_pull = false;
   bool allow_fallback = false;
   bool json = false;
 };
@@ -155,7 +158,12 @@ uint64_t ArenaFor(const std::vector<Input>& inputs, uint32_t concurrency) {
 
 int Send(const SendOptions& options) {
   const Mode mode = *ParseMode(options.lane);
-  const LanePolicy policy{.mode = mode, .allow_fallback = options.allow_fallback};
+  const LanePolicy policy{
+      .mode = mode, .allow_fallback = options.allow_fallback, .assume_pull = options.assume_pull};
+  const auto uses = [&](std::string_view engine) {
+    return std::find(options.engines.begin(), options.engines.end(), engine) !=
+           options.engines.end();
+  };
   const Opened opened = OpenAll(options);
   Report report(options.json, opened.inputs.size() * options.repeat + opened.refused.size());
   for (const auto& [file, status] : opened.refused) report.Failed(file, status);
@@ -163,18 +171,21 @@ int Send(const SendOptions& options) {
 
   const LocalSocket local_socket(options.local_socket);
   const bool shm = mode == Mode::kAuto || mode == Mode::kShm;
+  const bool remote = mode == Mode::kAuto || mode == Mode::kRemote;
   GatewaySideOptions side{
       .to = options.to,
       .arena_bytes = options.arena_bytes != 0 ? options.arena_bytes
                                               : ArenaFor(opened.inputs, options.concurrency),
-      .shm = shm && options.shm_transport != "file",
+      .shm = shm && uses("local") && options.shm_transport != "file",
       .files = shm && options.shm_transport != "local",
-      .remote = mode == Mode::kAuto || mode == Mode::kRemote,
+      .remote = remote && uses("tcp"),
+      .nixl = remote && uses("nixl"),
+      .nixl_flags = options.nixl,
       .listen = options.listen,
       .local_socket = local_socket.path(),
       .timeout =
           std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.timeout)),
-      .log = {}};
+      .log = PrintLog("send")};
   absl::StatusOr<std::unique_ptr<GatewaySide>> gateway = GatewaySide::Create(side);
   if (!gateway.ok()) return Fail("send", gateway.status());
 
@@ -224,6 +235,13 @@ void AddSendCommand(CLI::App& app, int* exit_code) {
                    "local or file: carry lane shm by this alone (default: local where the worker "
                    "can map memory, else file)")
       ->check(CLI::IsMember({"local", "file"}));
+  verb->add_option("--engine", options->engines, "what shm and remote go over: local, tcp, nixl")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::IsMember({"local", "tcp", "nixl"}));
+  AddNixlFlags(verb, &options->nixl);
+  verb->add_flag("--assume-pull", options->assume_pull,
+                 "this stock worker fetches over nixl, although it does not say so");
   verb->add_option("--dtype", options->dtype, "bfloat16, float16, float32 or uint8")
       ->check(CLI::IsMember({"bfloat16", "float16", "float32", "uint8"}));
   verb->add_option("--repeat", options->repeat, "send every tensor N times")

@@ -116,6 +116,13 @@ void LeaseBook::Drop(uint64_t id) {
   Settle(*entry);
 }
 
+void LeaseBook::ReadersAreDone(uint64_t id) {
+  Entry* entry = Held(id);
+  const bool valid = entry != nullptr && entry->owner_pin && entry->state != State::kWriting;
+  assert(valid);
+  if (valid) entry->one_sided = false;
+}
+
 void LeaseBook::Detach(uint64_t id) {
   Entry* entry = Held(id);
   const bool valid = entry != nullptr && entry->owner_pin && entry->state != State::kWriting;

@@ -115,6 +115,9 @@ class LeaseBook {
   void Drop(uint64_t id);
   // One-sided readers are told of a readable lease from now on. kLeaseEnded when it is none.
   absl::Status GiveOneSided(const wire::LeaseRef& ref);
+  // The owner knows that no one-sided reader is at it: its memory need not rest. Not of a block that
+  // was never published.
+  void ReadersAreDone(uint64_t id);
   // The owner lets go, readers or expiry end the lease.
   void Detach(uint64_t id);
 

@@ -372,6 +372,17 @@ TEST_F(LeaseBookTest, RestsOnceItWasGivenToAOneSidedReader) {
   EXPECT_THAT(book_.GiveOneSided(given), FailsWith(Reason::kLeaseEnded));
 }
 
+TEST_F(LeaseBookTest, DoesNotRestWhenItsOwnerKnowsThatReadersAreDone) {
+  const wire::LeaseRef ref = Publish({.key = 1, .readers = 1, .one_sided = true});
+  book_.ReadersAreDone(ref.id);
+  book_.Drop(ref.id);
+  EXPECT_THAT(Retire(), ElementsAre(IsEnd(ref.id, EndCause::kDropped), Is(Kind::kFreed, ref.id)));
+  // What they send may still be on its way.
+  Publish({.key = 1, .readers = 1});
+  EXPECT_THAT(book_.DoneByKey(1), FailsWith(Reason::kLeaseEnded));
+  EXPECT_TRUE(book_.DoneByKey(1).ok());
+}
+
 TEST_F(LeaseBookTest, TheRestBeginsWithTheLastPin) {
   const wire::LeaseRef ref = Publish({.readers = 1, .one_sided = true, .expires = kStart});
   book_.Advance(kStart);

@@ -40,6 +40,10 @@ absl::StatusOr<std::string> Lease::SmgDescriptor() const {
   return state_->core->EncodeSmgDescriptor(*state_);
 }
 
+void Lease::ReadersAreDone() {
+  if (state_ && state_->id && state_->exported.ok()) state_->core->ReadersAreDone(*state_->id);
+}
+
 void Lease::Detach() && {
   if (!state_ || !state_->id) return;
   state_->core->Detach(*state_->id);
@@ -96,5 +100,6 @@ const wire::InstanceId& Exporter::instance() const { return core_->instance(); }
 std::vector<std::string> Exporter::transports() const { return core_->transports(); }
 std::string Exporter::listen_address() const { return core_->listen_address(); }
 ExporterStats Exporter::stats() const { return core_->stats(); }
+uint64_t Exporter::smg_epoch() const { return core_->smg_epoch(); }
 
 }  // namespace tensorferry

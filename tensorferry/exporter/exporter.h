@@ -121,6 +121,9 @@ class TENSORFERRY_EXPORT Lease {
   // engine/nixl, kLeaseEnded.
   absl::StatusOr<std::string> SmgDescriptor() const;
 
+  // The request was answered, so that nobody reads any more: its memory need not rest.
+  void ReadersAreDone();
+
   // Lets readers, Cancel or the TTL end it. Not for leases with readers == 0 to wait for: only the
   // TTL would.
   void Detach() &&;
@@ -178,6 +181,9 @@ class TENSORFERRY_EXPORT Exporter {
   // The address that tcp readers dial ("10.0.0.5:18515"), empty without tcp.
   std::string listen_address() const;
   ExporterStats stats() const;
+  // How often the agent that SMG's workers READ from has been started; 0 while there is none. Stock
+  // workers never read from a second one.
+  uint64_t smg_epoch() const;
 
  private:
   explicit Exporter(std::shared_ptr<ExporterCore> core);

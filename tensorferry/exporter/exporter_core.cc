@@ -332,6 +332,19 @@ void ExporterCore::Detach(uint64_t id) {
   Settle(std::move(lock));
 }
 
+void ExporterCore::ReadersAreDone(uint64_t id) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  book_.ReadersAreDone(id);
+}
+
+uint64_t ExporterCore::smg_epoch() const {
+  const std::shared_lock<std::shared_mutex> engines_lock(engines_mu_);
+  for (const auto& e : engines_) {
+    if (e->one_sided()) return e->epoch();
+  }
+  return 0;
+}
+
 absl::Status ExporterCore::Cancel(int64_t key) {
   std::unique_lock<std::mutex> lock(mu_);
   absl::Status status = book_.Cancel(key);

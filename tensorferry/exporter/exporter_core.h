@@ -38,6 +38,8 @@ class ExporterCore final : public engine::LeaseSource,
   // The owner's handle of a block in the arena goes away.
   void Drop(uint64_t id);
   void Detach(uint64_t id);
+  void ReadersAreDone(uint64_t id);
+  uint64_t smg_epoch() const;
 
   absl::Status Cancel(int64_t key);
   absl::Status Drain(Duration timeout);

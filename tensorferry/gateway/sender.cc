@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "tensorferry/base/host.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/wire/descriptor.h"
@@ -40,11 +42,38 @@ absl::Status PullFailure::ToStatus() const {
   return reason ? MakeError(*reason, message) : absl::InternalError(message);
 }
 
-Sender::Sender(const Exporter* exporter, SenderOptions options) : options_(std::move(options)) {
+Sender::Sender(const Exporter* exporter, SenderOptions options)
+    : exporter_(exporter), options_(std::move(options)) {
   facts_.host = ThisHost();
   facts_.descriptor_versions = {wire::kDescriptorVersion};
   if (exporter != nullptr) facts_.transports = exporter->transports();
+  serves_nixl_ = std::find(facts_.transports.begin(), facts_.transports.end(), "nixl") !=
+                 facts_.transports.end();
   if (options_.files) facts_.transports.emplace_back("file");
+}
+
+std::optional<LaneReason> Sender::AgainstNixl(const Capabilities& worker,
+                                              const std::string& name) const {
+  if (exporter_ == nullptr) return std::nullopt;
+  constexpr uint64_t kMaxRestingPercent = 25;
+  const ExporterStats stats = exporter_->stats();
+  if (stats.resting_bytes > stats.arena_bytes / 100 * kMaxRestingPercent) {
+    return LaneReason::kResting;
+  }
+  const uint64_t epoch = exporter_->smg_epoch();
+  if (epoch == 0) return LaneReason::kAgentRestarted;
+  if (!worker.stock()) return std::nullopt;
+  uint64_t known = 1;
+  if (!name.empty()) {
+    const std::lock_guard<std::mutex> lock(known_->mu);
+    known = known_->epochs.try_emplace(name, epoch).first->second;
+  }
+  return known == epoch ? std::nullopt : std::optional(LaneReason::kAgentRestarted);
+}
+
+void Sender::WorkerRestarted(const std::string& name) const {
+  const std::lock_guard<std::mutex> lock(known_->mu);
+  known_->epochs.erase(name);
 }
 
 std::string Sender::FileOwner() { return StrCat("smg:", ::getpid()); }
@@ -55,10 +84,13 @@ absl::StatusOr<Sender::Plan> Sender::MakePlan(const Lease& lease, const Capabili
   if (absl::Status s = CheckTensorBytes(options.shape, options.dtype, nbytes); !s.ok()) {
     return Annotate(s, "lease");
   }
-  LaneQuery query{options.policy ? *options.policy : options_.policy,
-                  facts_,
-                  worker,
-                  {.nbytes = nbytes, .unexported = WhyUnexported(lease.exported())}};
+  LaneQuery query{
+      options.policy ? *options.policy : options_.policy,
+      facts_,
+      worker,
+      {.nbytes = nbytes,
+       .unexported = WhyUnexported(lease.exported()),
+       .against_nixl = serves_nixl_ ? AgainstNixl(worker, options.worker) : std::nullopt}};
   LaneDecision decision = DecideLanes(query);
   Plan plan;
   if (NextIsFile(decision)) {
@@ -79,7 +111,8 @@ absl::StatusOr<Sender::Plan> Sender::MakePlan(const Lease& lease, const Capabili
     // worker, which prefers memory, would not take the lane that was asked for.
     const Lease::Ways ways{.shm = lane == Lane::kShm,
                            .remote = decision.Find(Lane::kRemote) != nullptr};
-    absl::StatusOr<std::string> descriptor = lease.Descriptor(ways);
+    const bool smg = decision.offers.front().transports.front() == "nixl";
+    absl::StatusOr<std::string> descriptor = smg ? lease.SmgDescriptor() : lease.Descriptor(ways);
     if (!descriptor.ok()) return descriptor.status();
     plan.descriptor = *std::move(descriptor);
   }

@@ -26,7 +26,9 @@
 #define TENSORFERRY_GATEWAY_SENDER_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -58,6 +60,10 @@ struct SenderOptions {
 struct AttachOptions {
   Dtype dtype = Dtype::kFloat32;
   std::vector<uint32_t> shape = {};
+  // A name for the worker, the same for as long as its process lives: with engine/nixl a stock worker
+  // is known by it after the agent was started anew. Empty: then stock workers get no second agent's
+  // leases.
+  std::string worker = {};
   // Instead of SenderOptions::policy, for this worker or request.
   std::optional<LanePolicy> policy = {};
 };
@@ -106,11 +112,20 @@ class TENSORFERRY_EXPORT Sender {
   absl::StatusOr<Attachment> AttachInline(const Lease& lease, const Attachment& first,
                                           const PullFailure& failure, TensorData* data) const;
 
+  // The worker of this name (AttachOptions::worker) is another process now.
+  void WorkerRestarted(const std::string& name) const;
+
  private:
   struct Plan {
     Attachment attachment;
     std::string descriptor;  // empty for inline and for a file
   };
+  // The agents that stock workers know, by the worker's name.
+  struct Known {
+    std::mutex mu;
+    std::map<std::string, uint64_t, std::less<>> epochs;
+  };
+  std::optional<LaneReason> AgainstNixl(const Capabilities& worker, const std::string& name) const;
   absl::StatusOr<Plan> MakePlan(const Lease& lease, const Capabilities& worker,
                                 const AttachOptions& options) const;
   static std::string FileOwner();
@@ -122,8 +137,11 @@ class TENSORFERRY_EXPORT Sender {
                                 lease.bytes().size());
   }
 
+  const Exporter* exporter_;
   SenderOptions options_;
   GatewayFacts facts_;
+  bool serves_nixl_ = false;
+  std::shared_ptr<Known> known_ = std::make_shared<Known>();
 };
 
 template <class TensorData>
@@ -145,7 +163,7 @@ absl::StatusOr<Attachment> Sender::Attach(const Lease& lease, const Capabilities
     shm->set_owner_id(FileOwner());
   } else {
     auto* remote = data->mutable_remote();
-    remote->set_transport("tensorferry");
+    remote->set_transport(plan->attachment.transport == "nixl" ? "nixl" : "tensorferry");
     SetDescriptor(remote, std::move(plan->descriptor));
     remote->set_nbytes(lease.bytes().size());
   }

@@ -97,12 +97,38 @@ std::optional<LaneReason> AgainstFile(const LaneQuery& q) {
   return std::nullopt;
 }
 
+// What speaks against a READ over nixl: that is SMG's descriptor, whose version is not ours.
+std::optional<LaneReason> AgainstNixl(const LaneQuery& q, LaneOffer* offer) {
+  if (q.tensor.unexported) return q.tensor.unexported;
+  if (q.worker.stock()) {
+    if (!q.policy.assume_pull) return LaneReason::kNotAdvertised;
+    // How large its landing slots are is not known.
+    offer->assumed = true;
+    return q.tensor.against_nixl;
+  }
+  if (!Contains(q.worker.lanes, Lane::kRemote)) return LaneReason::kNotAdvertised;
+  if (!Contains(q.worker.transports, "nixl")) return LaneReason::kNoCommonTransport;
+  if (q.tensor.nbytes > q.worker.landing_bytes) return LaneReason::kOverLanding;
+  return q.tensor.against_nixl;
+}
+
 // What speaks against a lane that the worker fetches from.
 std::optional<LaneReason> AgainstFetching(const LaneQuery& q, Lane lane, LaneOffer* offer) {
   std::vector<std::string> served = TransportsOf(lane, q.gateway.transports);
   const bool files = std::erase(served, "file") > 0;
+  const bool nixl = std::erase(served, "nixl") > 0;
   std::optional<LaneReason> against = LaneReason::kLaneOff;
   if (!served.empty()) against = AgainstLease(q, lane, served, offer);
+  if (nixl) {
+    if (against) offer->transports.clear();
+    const std::optional<LaneReason> against_nixl = AgainstNixl(q, offer);
+    if (!against_nixl) {
+      offer->transports.emplace_back("nixl");
+      return std::nullopt;
+    }
+    // A stock worker knows of nothing else.
+    return served.empty() || q.worker.stock() ? against_nixl : against;
+  }
   if (!files) return against;
   if (against) offer->transports.clear();
   const std::optional<LaneReason> against_file = AgainstFile(q);
@@ -145,7 +171,10 @@ bool LiesInTheTensor(LaneReason reason) {
     case LaneReason::kOverMaxInline:
     case LaneReason::kShmFailed:
     case LaneReason::kPullFailed:
+    case LaneReason::kResting:
       return true;
+    case LaneReason::kAssumed:
+    case LaneReason::kAgentRestarted:
     case LaneReason::kPreferred:
     case LaneReason::kMode:
     case LaneReason::kLaneOff:
@@ -207,7 +236,9 @@ LaneDecision DecideLanes(const LaneQuery& query) {
       decision.rejected.push_back({lane, *against});
       continue;
     }
-    if (decision.offers.empty()) decision.reason = WhyFirst(query, decision.rejected);
+    if (decision.offers.empty()) {
+      decision.reason = offer.assumed ? LaneReason::kAssumed : WhyFirst(query, decision.rejected);
+    }
     decision.offers.push_back(std::move(offer));
   }
   return decision;
@@ -238,7 +269,10 @@ std::string Explain(const LaneQuery& query, const Rejection& rejection) {
                    "offers only ",
                    absl::StrJoin(query.worker.lanes, ", ",
                                  [](std::string* out, Lane l) { out->append(LaneName(l)); }),
-                   ": switch the lane on at the worker");
+                   ": switch the lane on at the worker",
+                   query.worker.stock() && rejection.lane == Lane::kRemote
+                       ? ", or say with assume_pull that it fetches over nixl"
+                       : "");
       break;
     case LaneReason::kNoCommonTransport:
       why = StrCat("the gateway has ", absl::StrJoin(query.gateway.transports, ", "),
@@ -284,6 +318,14 @@ std::string Explain(const LaneQuery& query, const Rejection& rejection) {
                    " for the rest of the request are over the worker's max_inline_bytes of ",
                    query.worker.max_inline_bytes, ": raise its message limit");
       break;
+    case LaneReason::kResting:
+      why = StrCat(LaneReasonMeaning(rejection.reason),
+                   ": raise ExporterOptions::arena_bytes, or see why workers give up");
+      break;
+    case LaneReason::kAgentRestarted:
+      why = StrCat(LaneReasonMeaning(rejection.reason), ": restart the worker");
+      break;
+    case LaneReason::kAssumed:
     case LaneReason::kEmpty:
     case LaneReason::kDuplicateKey:
     case LaneReason::kShutDown:

@@ -32,25 +32,29 @@ namespace tensorferry {
 
 // X(enumerator, name, error when the lane was asked for by name, meaning)
 // The names are metric labels and JSON values: add, never rename.
-#define TENSORFERRY_LANE_REASONS(X)                                                            \
-  X(kPreferred, "preferred", kLaneOff, "the best lane of all, and nothing speaks against it")  \
-  X(kMode, "mode", kLaneOff, "the mode names the lane to take")                                \
-  X(kEmpty, "empty", kLaneOff, "a tensor without bytes is not worth a lane")                   \
-  X(kBelowMinimum, "below_minimum", kLaneOff, "small tensors go in the message")               \
-  X(kLaneOff, "lane_off", kLaneOff, "this gateway serves no transport of the lane")            \
-  X(kNotAdvertised, "not_advertised", kLaneOff, "the worker does not offer the lane")          \
-  X(kNoCommonTransport, "no_common_transport", kNoCommonWay,                                   \
-    "gateway and worker have no transport of the lane in common")                              \
-  X(kNoCommonVersion, "no_common_version", kUnknownVersion,                                    \
-    "gateway and worker share no version of the descriptor")                                   \
-  X(kOtherHost, "other_host", kOtherHost, "the worker is not known to be on this host")        \
-  X(kUidDiffers, "uid_differs", kUidMismatch, "the worker runs as another user")               \
-  X(kArenaFull, "arena_full", kArenaFull, "the arena had no room when the tensor was staged")  \
-  X(kDuplicateKey, "duplicate_key", kDuplicateKey, "a live lease has the same key")            \
-  X(kShutDown, "shut_down", kShutDown, "the exporter is closing")                              \
-  X(kOverLanding, "over_landing", kTooLarge, "larger than the worker's landing memory")        \
-  X(kOverMaxInline, "over_max_inline", kTooLarge, "larger than the worker takes in a message") \
-  X(kShmFailed, "shm_failed", kNoMemory, "the file under /dev/shm could not be written")       \
+#define TENSORFERRY_LANE_REASONS(X)                                                              \
+  X(kPreferred, "preferred", kLaneOff, "the best lane of all, and nothing speaks against it")    \
+  X(kMode, "mode", kLaneOff, "the mode names the lane to take")                                  \
+  X(kEmpty, "empty", kLaneOff, "a tensor without bytes is not worth a lane")                     \
+  X(kBelowMinimum, "below_minimum", kLaneOff, "small tensors go in the message")                 \
+  X(kLaneOff, "lane_off", kLaneOff, "this gateway serves no transport of the lane")              \
+  X(kNotAdvertised, "not_advertised", kLaneOff, "the worker does not offer the lane")            \
+  X(kNoCommonTransport, "no_common_transport", kNoCommonWay,                                     \
+    "gateway and worker have no transport of the lane in common")                                \
+  X(kNoCommonVersion, "no_common_version", kUnknownVersion,                                      \
+    "gateway and worker share no version of the descriptor")                                     \
+  X(kOtherHost, "other_host", kOtherHost, "the worker is not known to be on this host")          \
+  X(kUidDiffers, "uid_differs", kUidMismatch, "the worker runs as another user")                 \
+  X(kArenaFull, "arena_full", kArenaFull, "the arena had no room when the tensor was staged")    \
+  X(kDuplicateKey, "duplicate_key", kDuplicateKey, "a live lease has the same key")              \
+  X(kShutDown, "shut_down", kShutDown, "the exporter is closing")                                \
+  X(kAssumed, "assumed", kLaneOff, "the operator says that this stock worker can fetch it")      \
+  X(kResting, "resting", kArenaFull, "much of the arena rests after READs that may not be over") \
+  X(kAgentRestarted, "agent_restarted", kLaneOff,                                                \
+    "the agent was started anew, and a stock worker never reads from a second one")              \
+  X(kOverLanding, "over_landing", kTooLarge, "larger than the worker's landing memory")          \
+  X(kOverMaxInline, "over_max_inline", kTooLarge, "larger than the worker takes in a message")   \
+  X(kShmFailed, "shm_failed", kNoMemory, "the file under /dev/shm could not be written")         \
   X(kPullFailed, "pull_failed", kLaneOff, "the worker could not fetch it, and said so")
 
 enum class LaneReason : uint8_t {
@@ -71,6 +75,8 @@ struct LanePolicy {
   // Smaller tensors go in the message; only under Mode::kAuto.
   uint64_t shm_min_bytes = 65536;
   uint64_t remote_min_bytes = 65536;
+  // This stock worker fetches over nixl, although it does not say so.
+  bool assume_pull = false;
   // Kept free for the rest of the request, of what the worker takes in one message.
   uint64_t message_reserve_bytes = 65536;
 };
@@ -86,6 +92,8 @@ struct TensorFacts {
   uint64_t nbytes = 0;
   // Why workers cannot fetch this one, although engines run: arena_full, duplicate_key, shut_down.
   std::optional<LaneReason> unexported = {};
+  // Why it is not to be had over nixl: resting, agent_restarted.
+  std::optional<LaneReason> against_nixl = {};
   // A file was tried, and could not be written.
   bool file_failed = false;
 };
@@ -101,6 +109,7 @@ struct LaneQuery {
 struct LaneOffer {
   Lane lane = Lane::kInline;
   std::vector<std::string> transports = {};  // common to both ends, in the gateway's order
+  bool assumed = false;                      // the worker does not say so
   friend bool operator==(const LaneOffer&, const LaneOffer&) = default;
 };
 

@@ -95,7 +95,7 @@ def test_our_worker_frees_the_slot_of_a_stock_gateway_when_it_gives_up(command: 
         assert pull(command, lease).row()["sha256"] == lease.sha256
 
 
-@pytest.mark.parametrize(("lane", "transport"), [("remote", "nixl"), ("inline", "grpc"), ("shm", "shm")])
+@pytest.mark.parametrize(("lane", "transport"), [("remote", "nixl"), ("inline", "grpc"), ("shm", "file")])
 def test_a_stock_encoder_takes_what_we_send(
     command: Path, tmp_path: Path, with_lib: list[str | Path], lane: str, transport: str
 ) -> None:

@@ -25,6 +25,7 @@ class FaultExportEngine final : public ExportEngine, private LeaseSource {
   void Publish(const PublishedLease& lease) override { inner_->Publish(lease); }
   bool Retire(const wire::LeaseRef& ref) override { return inner_->Retire(ref); }
   bool one_sided() const override { return inner_->one_sided(); }
+  uint64_t epoch() const override { return inner_->epoch(); }
 
  private:
   absl::StatusOr<PinnedBytes> Open(const wire::LeaseRef& ref, uint64_t offset,

@@ -56,8 +56,8 @@ class WithNixlEngine : public testing::Test {
     library_ = NixlForTest();
     if (!library_) GTEST_SKIP() << kNoNixl;
     landing_ = std::shared_ptr<std::byte>(
-        static_cast<std::byte*>(::mmap(nullptr, kLanding, PROT_READ | PROT_WRITE,
-                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)),
+        static_cast<std::byte*>(
+            ::mmap(nullptr, kLanding, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)),
         [](std::byte* at) { ::munmap(at, kLanding); });
     engine_ = MakePuller({});
   }
@@ -159,7 +159,8 @@ class WithNixlEngine : public testing::Test {
 
 TEST_F(WithNixlEngine, EverySizeArrivesAndIsReleased) {
   Gateway g = MakeGateway();
-  for (const uint64_t nbytes : {0UL, 1UL, 2UL, 4096UL, 65536UL, 1UL << 20, (9UL << 20) + 3, (32UL << 20) - 16}) {
+  for (const uint64_t nbytes :
+       {0UL, 1UL, 2UL, 4096UL, 65536UL, 1UL << 20, (9UL << 20) + 3, (32UL << 20) - 16}) {
     SCOPED_TRACE(nbytes);
     ExpectPulled(*engine_, g, Offer(g, nbytes));
   }
@@ -202,7 +203,7 @@ TEST_F(WithNixlEngine, AnAgentThatDiesIsReplacedAndReachedInTheSamePull) {
     const std::vector<pid_t> agents = AgentPids();
     ASSERT_EQ(agents.size(), 1U);
     ASSERT_EQ(::kill(agents[0], SIGKILL), 0);
-    ASSERT_TRUE(g.leases->WaitUntil([&] { return g.engine->agent_epoch() == epoch; }));
+    ASSERT_TRUE(g.leases->WaitUntil([&] { return g.engine->epoch() == epoch; }));
     ExpectPulled(*engine_, g, Offer(g, 65536));
   }
   ExpectPulled(*engine_, g, waiting);
@@ -310,8 +311,14 @@ TEST_F(WithNixlEngine, BadNotificationsCostNoGoodOnes) {
   ASSERT_TRUE(metadata.ok()) << metadata.status();
   const auto peer = (*agent)->Load(*metadata);
   ASSERT_TRUE(peer.ok()) << peer.status();
-  const std::string bad[] = {"\xff\xfe", "", " 7", "7\n", "2:7", "99999999999999999999",
-                             std::string(100'000, '1'), std::string("7\0", 2)};
+  const std::string bad[] = {"\xff\xfe",
+                             "",
+                             " 7",
+                             "7\n",
+                             "2:7",
+                             "99999999999999999999",
+                             std::string(100'000, '1'),
+                             std::string("7\0", 2)};
   for (const int64_t key : {1, 2, 3}) {
     ASSERT_TRUE((*agent)->Notify(**peer, std::to_string(key)).ok());
     for (const std::string& text : bad) ASSERT_TRUE((*agent)->Notify(**peer, text).ok());

@@ -93,7 +93,7 @@ class Engine final : public NixlExportEngine {
   std::string_view transport() const override { return "nixl"; }
   bool one_sided() const override { return true; }
   SocketAddress address() const override { return listener_->address(); }
-  uint64_t agent_epoch() const override { return runs_.load() ? epoch_.load() : 0; }
+  uint64_t epoch() const override { return runs_.load() ? epoch_.load() : 0; }
 
   absl::Status Start(const ArenaView& arena, LeaseSource* leases) override {
     arena_ = arena;

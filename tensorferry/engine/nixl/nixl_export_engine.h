@@ -11,7 +11,7 @@
 // as verbs wants: it registers writable memory only. Readers ask our listener for the agent's
 // metadata, READ the arena without this process taking part, and end a lease by a notification that
 // names its key. After an agent had to be started anew the addresses of leases stay valid; our own
-// pullers ask for the new metadata within the same pull, stock ones never do: see agent_epoch().
+// pullers ask for the new metadata within the same pull, stock ones never do: see epoch().
 #ifndef TENSORFERRY_ENGINE_NIXL_NIXL_EXPORT_ENGINE_H_
 #define TENSORFERRY_ENGINE_NIXL_NIXL_EXPORT_ENGINE_H_
 
@@ -61,8 +61,6 @@ class TENSORFERRY_EXPORT NixlExportEngine : public ExportEngine {
   static absl::StatusOr<std::unique_ptr<NixlExportEngine>> Create(const NixlExportOptions& options);
   // The bound address.
   virtual SocketAddress address() const = 0;
-  // 1 for the first agent, one more for each that had to follow; 0 while none runs.
-  virtual uint64_t agent_epoch() const = 0;
   virtual NixlExportStats stats() const = 0;
 };
 
