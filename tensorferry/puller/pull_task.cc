@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <variant>
 
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
@@ -26,6 +27,23 @@ bool IsFinal(Reason reason) {
 }
 
 constexpr uint64_t kAlignment = 64;
+
+struct TransportOf {
+  std::string_view operator()(const wire::LocalWay&) const { return "local"; }
+  std::string_view operator()(const wire::NetWay& way) const {
+    return way.kind == wire::NetWay::Kind::kTcp ? "tcp" : "ucx";
+  }
+  std::string_view operator()(const wire::SmgDescriptor&) const { return "nixl"; }
+  std::string_view operator()(const wire::FileWay&) const { return "file"; }
+};
+
+std::string WaysText(const wire::Descriptor& descriptor) {
+  std::string out;
+  for (const wire::Way& way : descriptor.ways) {
+    StrAppend(&out, out.empty() ? "" : ", ", std::visit(TransportOf(), way));
+  }
+  return out.empty() ? "no transport that is known here" : out;
+}
 
 // A view of memory that an engine lends; the engine must not go before it.
 struct Borrowed {
@@ -73,8 +91,8 @@ absl::Status PullTask::Prepare(const Handle& handle, const PullOptions& options)
   if (!candidates_.empty()) return absl::OkStatus();
   if (refusals.empty()) {
     return MakeError(Reason::kNoCommonWay,
-                     StrCat("the descriptor offers no transport that is enabled here (",
-                            enabled.empty() ? "none is" : enabled, ")"));
+                     StrCat("the descriptor offers ", WaysText(descriptor_), ", and here ",
+                            enabled.empty() ? "nothing" : enabled, " is enabled"));
   }
   // The last one is of the most general transport: what keeps us from it is the cause.
   absl::Status cause = refusals.back();

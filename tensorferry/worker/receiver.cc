@@ -63,8 +63,13 @@ absl::StatusOr<Tensor> Receiver::Check(const Message& message) const {
   return out;
 }
 
+void Receiver::Decline(const Message& message) const {
+  if (puller_ != nullptr && message.payload == Payload::kRemote) puller_->Decline(message.handle);
+}
+
 absl::StatusOr<Tensor> Receiver::Take(Message message, const PullOptions& options) const {
   absl::StatusOr<Tensor> tensor = Check(message);
+  if (!tensor.ok()) Decline(message);
   if (!tensor.ok() || message.payload == Payload::kInline) return tensor;
   const absl::StatusOr<View> view = puller_->Pull(message.handle, options);
   if (!view.ok()) return view.status();
@@ -73,6 +78,7 @@ absl::StatusOr<Tensor> Receiver::Take(Message message, const PullOptions& option
 
 void Receiver::TakeAsync(Message message, const PullOptions& options, Callback done) const {
   absl::StatusOr<Tensor> tensor = Check(message);
+  if (!tensor.ok()) Decline(message);
   if (!tensor.ok() || message.payload == Payload::kInline) {
     done(std::move(tensor));
     return;

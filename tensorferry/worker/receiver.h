@@ -86,6 +86,8 @@ class TENSORFERRY_EXPORT Receiver {
 
   // What the message tells, checked; bytes are still missing when it has a handle.
   absl::StatusOr<Tensor> Check(const Message& message) const;
+  // A handle that is refused unread: its gateway may wait to hear of it.
+  void Decline(const Message& message) const;
   absl::StatusOr<Tensor> Take(Message message, const PullOptions& options) const;
   void TakeAsync(Message message, const PullOptions& options, Callback done) const;
 

@@ -14,6 +14,7 @@
 #include "tensorferry/engine/file/shm_testing.h"
 #include "tensorferry/exporter/exporter_testing.h"
 #include "tensorferry/gateway/sender.h"
+#include "tensorferry/wire/smg_descriptor.h"
 #include "tensorferry/worker/describe.h"
 
 namespace tensorferry {
@@ -207,7 +208,10 @@ TYPED_TEST(ReceiverTest, HandlesOfOtherKindsAreRefusedByName) {
   this->ExpectRefused(data, Reason::kLaneOff, "/dev/shm");
   data.mutable_remote()->set_transport("nixl");
   data.mutable_remote()->set_nbytes(3);
-  this->ExpectRefused(data, Reason::kUnknownTransport, "\"nixl\"");
+  SetDescriptor(
+      data.mutable_remote(),
+      wire::EncodeSmgDescriptor({.slot_addr = 64, .gen = 1, .port = 1, .host = "127.0.0.1"}));
+  this->ExpectRefused(data, Reason::kNoCommonWay, "offers nixl");
   data.mutable_remote()->set_transport("carrier-pigeon");
   this->ExpectRefused(data, Reason::kUnknownTransport, "carrier-pigeon");
 }
