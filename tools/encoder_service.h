@@ -2,10 +2,11 @@
 // if asked to, and answers with what it got.
 //
 //   EncoderService service({.receiver = &receiver, .transport = &transport, .queue = &queue,
-//   .on_tensor = print}); builder.RegisterService(&service);
+//                           .on_tensor = print});
+//   builder.RegisterService(&service);
 //
-// Thread-safety: gRPC calls it from its own threads; nothing in it blocks them. Ownership: what the
-// options point to outlives the service, and the service its server.
+// Thread-safety: gRPC calls it from its own threads; nothing in it blocks them.
+// Ownership: what the options point to outlives the service, and the service its server.
 #ifndef TENSORFERRY_TOOLS_ENCODER_SERVICE_H_
 #define TENSORFERRY_TOOLS_ENCODER_SERVICE_H_
 

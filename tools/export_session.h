@@ -6,8 +6,8 @@
 //   while (session.outstanding() > 0) ...
 //
 // Thread-safety: none: lease events are queued by their own threads and handed in by the one that
-// owns this. Ownership: leases are detached; they end with their readers, their time, or the
-// exporter.
+// owns this.
+// Ownership: leases are detached; they end with their readers, their time, or the exporter.
 #ifndef TENSORFERRY_TOOLS_EXPORT_SESSION_H_
 #define TENSORFERRY_TOOLS_EXPORT_SESSION_H_
 

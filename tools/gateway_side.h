@@ -2,13 +2,14 @@
 // worker can take.
 //
 //   auto gateway = GatewaySide::Create({.to = "127.0.0.1:50051", .arena_bytes = 64 << 20, ...});
-//   absl::StatusOr<Delivery> d = (*gateway)->Send({.shape = s, .dtype = t, .nbytes = n, .produce =
-//   f}, policy);
+//   absl::StatusOr<Delivery> d =
+//       (*gateway)->Send({.shape = s, .dtype = t, .nbytes = n, .produce = f}, policy);
 //
 // One call of Send is one request of one tensor: staged, produced in place, published, sent by the
 // lane that the policy picks, sent again in the message if the worker says that it could not fetch
-// it and the policy allows that. Thread-safety: Send from any thread. Ownership: the leases of a
-// Send end with it.
+// it and the policy allows that.
+// Thread-safety: Send from any thread.
+// Ownership: the leases of a Send end with it.
 #ifndef TENSORFERRY_TOOLS_GATEWAY_SIDE_H_
 #define TENSORFERRY_TOOLS_GATEWAY_SIDE_H_
 

@@ -134,8 +134,7 @@ bool Takes(const WorkerOptions& options, Lane lane) {
 }
 
 bool Uses(const WorkerOptions& options, std::string_view engine) {
-  return std::find(options.engines.begin(), options.engines.end(), engine) !=
-         options.engines.end();
+  return std::find(options.engines.begin(), options.engines.end(), engine) != options.engines.end();
 }
 
 // "127.0.0.1:0" and 41234 make "127.0.0.1:41234".

@@ -5,7 +5,8 @@
 //   a.Free(*at);
 //
 // Best fit (of equals the lowest offset) with immediate coalescing, in O(log n) of the number of
-// free pieces. Offsets and sizes are multiples of kGranule. Thread-safety: none; the caller locks.
+// free pieces. Offsets and sizes are multiples of kGranule.
+// Thread-safety: none; the caller locks.
 #ifndef TENSORFERRY_ARENA_ALLOCATOR_H_
 #define TENSORFERRY_ARENA_ALLOCATOR_H_
 

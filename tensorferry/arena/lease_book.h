@@ -30,7 +30,8 @@
 // NextDeadline() is the latest time known, so that whoever sleeps until then calls Advance at once.
 // Wrong calls by the owner (Retired twice, Publish of what is not being written) are programming
 // errors: they fail an assert in debug builds and change nothing otherwise. What peers can cause is
-// a status. Thread-safety: none; the caller locks.
+// a status.
+// Thread-safety: none; the caller locks.
 #ifndef TENSORFERRY_ARENA_LEASE_BOOK_H_
 #define TENSORFERRY_ARENA_LEASE_BOOK_H_
 

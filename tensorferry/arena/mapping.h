@@ -7,8 +7,9 @@
 //
 // Pages are touched in the background after Create (first touch costs several times a copy);
 // WaitPrefaulted() waits for that. Not inherited over fork (MADV_DONTFORK): a child has no mapping
-// there. Thread-safety: const calls from any thread. Ownership: unmaps and closes when destroyed,
-// after the background thread was stopped and joined.
+// there.
+// Thread-safety: const calls from any thread.
+// Ownership: unmaps and closes when destroyed, after the background thread was stopped and joined.
 #ifndef TENSORFERRY_ARENA_MAPPING_H_
 #define TENSORFERRY_ARENA_MAPPING_H_
 

@@ -3,7 +3,8 @@
 //   MemoryLimit limit = FindMemoryLimit({});
 //   if (bytes > limit.bytes) ... absl::StrCat(limit.source, " is ", limit.bytes)
 //
-// Reads files, and keeps nothing. Thread-safety: a pure function of the system's state.
+// Reads files, and keeps nothing.
+// Thread-safety: a pure function of the system's state.
 #ifndef TENSORFERRY_ARENA_MEMORY_LIMIT_H_
 #define TENSORFERRY_ARENA_MEMORY_LIMIT_H_
 

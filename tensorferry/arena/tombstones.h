@@ -6,7 +6,8 @@
 //   dead.Advance(now);              // forgets what is older than the time to live
 //
 // A tombstone's age counts from the first Advance after its Add. When there are too many, the
-// oldest go. Thread-safety: none; the caller locks.
+// oldest go.
+// Thread-safety: none; the caller locks.
 #ifndef TENSORFERRY_ARENA_TOMBSTONES_H_
 #define TENSORFERRY_ARENA_TOMBSTONES_H_
 

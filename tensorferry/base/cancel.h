@@ -5,7 +5,8 @@
 //   stop.Cancel();
 //
 // Copies share the switch; it cannot be switched back. A default-constructed one never fires and
-// costs nothing. Thread-safety: all calls from any thread.
+// costs nothing.
+// Thread-safety: all calls from any thread.
 #ifndef TENSORFERRY_BASE_CANCEL_H_
 #define TENSORFERRY_BASE_CANCEL_H_
 

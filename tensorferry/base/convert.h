@@ -9,7 +9,8 @@
 // subnormals are produced and read. "Unorm" inputs stand for value / 255 and value / 65535, and the
 // result is nearest to that exact quotient, not to a rounded one. A NaN stays a NaN: quiet, with
 // its sign and as much of its payload as fits. Widening is exact. Spans: `out` is as long as `in`
-// and does not overlap it. Thread-safety: pure functions.
+// and does not overlap it.
+// Thread-safety: pure functions.
 #ifndef TENSORFERRY_BASE_CONVERT_H_
 #define TENSORFERRY_BASE_CONVERT_H_
 

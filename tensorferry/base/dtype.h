@@ -4,7 +4,8 @@
 //   auto bytes = TensorBytes({3, 448, 448}, Dtype::kBfloat16);   // 1'204'224
 //
 // Tensors are row-major, little-endian and contiguous. A shape without dimensions is a scalar (one
-// element); a shape with a zero has no bytes. Thread-safety: pure functions.
+// element); a shape with a zero has no bytes.
+// Thread-safety: pure functions.
 #ifndef TENSORFERRY_BASE_DTYPE_H_
 #define TENSORFERRY_BASE_DTYPE_H_
 

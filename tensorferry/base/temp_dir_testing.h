@@ -4,7 +4,8 @@
 //   const std::string path = dir.Write("a.npy", content);
 //   Listen(dir / "gateway.sock");
 //
-// Ownership: the directory goes with the object. Thread-safety: const calls from any thread.
+// Ownership: the directory goes with the object.
+// Thread-safety: const calls from any thread.
 #ifndef TENSORFERRY_BASE_TEMP_DIR_TESTING_H_
 #define TENSORFERRY_BASE_TEMP_DIR_TESTING_H_
 

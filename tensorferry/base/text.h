@@ -6,7 +6,8 @@
 //
 // Distributions build Abseil for C++14, where absl::string_view is a class of its own that does not
 // convert from or to std::string_view; elsewhere both are the same. Inside tensorferry write StrCat
-// without absl::. Thread-safety: pure functions.
+// without absl::.
+// Thread-safety: pure functions.
 #ifndef TENSORFERRY_BASE_TEXT_H_
 #define TENSORFERRY_BASE_TEXT_H_
 

@@ -10,8 +10,8 @@
 //   absl::StatusOr<Landed> landed = DriveOp(*op);
 //   EXPECT_TRUE(leases.WaitUntil([&] { return leases.pins() == 0; }));
 //
-// Thread-safety: FakeLeaseSource from any thread. Ownership: it owns the arena and outlives the
-// engine.
+// Thread-safety: FakeLeaseSource from any thread.
+// Ownership: it owns the arena and outlives the engine.
 #ifndef TENSORFERRY_ENGINE_ENGINE_TESTING_H_
 #define TENSORFERRY_ENGINE_ENGINE_TESTING_H_
 

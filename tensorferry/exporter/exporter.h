@@ -6,14 +6,14 @@
 //   Preprocess(image, staged.bytes());                     // write in place
 //   Lease lease = std::move(staged).Publish({.key = room});
 //   absl::StatusOr<std::string> d = lease.Descriptor();    // send it in the message
-//   ...                                                    // lease goes out of scope when the RPC
-//   has ended
+//   ...                                    // lease goes out of scope when the RPC has ended
 //
 // Staging never fails: when the arena is full the bytes are on the heap, they can go inline, and
-// lease.exported() says why they cannot be fetched (arena_full, duplicate_key, shut_down).
-// A Lease owns its memory: bytes() is valid while it lives, whatever readers do. With `.readers =
-// n` it can be detached and ends by itself, with its n-th reader or at its TTL. Thread-safety:
-// Exporter from any thread. Staged and Lease: one thread at a time, movable between threads.
+// lease.exported() says why they cannot be fetched (arena_full, duplicate_key, shut_down). A Lease
+// owns its memory: bytes() is valid while it lives, whatever readers do. With `.readers = n` it can
+// be detached and ends by itself, with its n-th reader or at its TTL.
+// Thread-safety: Exporter from any thread. Staged and Lease: one thread at a time, movable between
+// threads.
 // Ownership: Staged and Lease may outlive the Exporter; their bytes stay readable here, but nobody
 // can fetch them any more. Nothing here reads the environment or logs by itself.
 #ifndef TENSORFERRY_EXPORTER_EXPORTER_H_

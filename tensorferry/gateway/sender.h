@@ -20,8 +20,8 @@
 // The lease must live until the RPC has ended: until then the worker fetches from it, and it is
 // what a second try sends. Each try and each worker gets an Attach of its own.
 //
-// Thread-safety: const calls from any thread. Ownership: the exporter outlives the Sender; files
-// are shared.
+// Thread-safety: const calls from any thread.
+// Ownership: the exporter outlives the Sender; files are shared.
 #ifndef TENSORFERRY_GATEWAY_SENDER_H_
 #define TENSORFERRY_GATEWAY_SENDER_H_
 

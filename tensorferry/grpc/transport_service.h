@@ -10,8 +10,8 @@
 // Gateways keep the answer until a response of the worker echoes another instance id: that is how
 // they notice a restart, so echo it in every response, also in failures.
 //
-// Thread-safety: everything from any thread. Ownership: outlives the server that it is registered
-// with.
+// Thread-safety: everything from any thread.
+// Ownership: outlives the server that it is registered with.
 #ifndef TENSORFERRY_GRPC_TRANSPORT_SERVICE_H_
 #define TENSORFERRY_GRPC_TRANSPORT_SERVICE_H_
 

@@ -1,9 +1,9 @@
 // What a message says of bytes that are elsewhere, and what it is read into: one type for our own
 // descriptors, SMG's, and files that it shares.
 //
-//   Handle handle{.transport = remote.transport(), .descriptor = remote.descriptor(), .nbytes =
-//   remote.nbytes()}; absl::StatusOr<wire::Descriptor> d = DecodeHandle(handle,
-//   /*key=*/std::nullopt);
+//   Handle handle{.transport = remote.transport(), .descriptor = remote.descriptor(),
+//                 .nbytes = remote.nbytes()};
+//   absl::StatusOr<wire::Descriptor> d = DecodeHandle(handle, /*key=*/std::nullopt);
 //
 // Thread-safety: a value and pure functions.
 #ifndef TENSORFERRY_PULLER_HANDLE_H_

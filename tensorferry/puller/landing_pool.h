@@ -7,8 +7,8 @@
 //
 // A request that does not fit waits, and everybody behind it waits too, so that a large tensor is
 // not passed by small ones for ever. Destroying a ticket leaves the queue. Blocks are 64-byte
-// aligned and keep the pool alive. Thread-safety: all of it from any thread; one ticket by one
-// thread at a time.
+// aligned and keep the pool alive.
+// Thread-safety: all of it from any thread; one ticket by one thread at a time.
 #ifndef TENSORFERRY_PULLER_LANDING_POOL_H_
 #define TENSORFERRY_PULLER_LANDING_POOL_H_
 

@@ -1,20 +1,22 @@
 // The worker's face: fetch the bytes that a descriptor names, over the best way that both ends
 // have.
 //
-//   auto puller = Puller::Create({.allow = *AllowList::Parse({"10.0.0.0/24"}), .landing_bytes = 1
-//   << 30}); absl::StatusOr<View> view = (*puller)->Pull(handle, {.timeout = 5s});      // borrowed
-//   or landed Use(view->bytes());                                                        //
-//   released with `view` auto done = (*puller)->PullInto(handle, buffer, {.timeout = 5s}); // into
-//   your own memory auto all = (*puller)->PullAll(handles, {.timeout = 5s});                   //
-//   posted together
+//   auto puller = Puller::Create({.allow = *AllowList::Parse({"10.0.0.0/24"}),
+//                                 .landing_bytes = 1 << 30});
+//   absl::StatusOr<View> view = (*puller)->Pull(handle, {.timeout = 5s});   // borrowed or landed
+//   Use(view->bytes());                                                     // released with `view`
+//   auto done = (*puller)->PullInto(handle, buffer, {.timeout = 5s});       // into your own memory
+//   auto all = (*puller)->PullAll(handles, {.timeout = 5s});                // posted together
 //   (*puller)->PullAsync(handle, {.timeout = 5s}, [](absl::StatusOr<View> v) { ... });
 //
 // One timeout covers everything: connecting, waiting for landing space (first come, first served),
 // transfer, and trying the next way when one fails. When a call has returned, no byte is written
 // any more to memory that was given to it. Errors carry a Reason; IsRetryable() tells passing from
-// final. Thread-safety: everything from any thread. Synchronous calls do their I/O on the calling
-// thread; callbacks run on the puller's own threads and must not block. Ownership: a View keeps its
-// memory (and the mapping behind it) until destroyed, also after the Puller is gone.
+// final.
+// Thread-safety: everything from any thread. Synchronous calls do their I/O on the calling thread;
+// callbacks run on the puller's own threads and must not block.
+// Ownership: a View keeps its memory (and the mapping behind it) until destroyed, also after the
+// Puller is gone.
 #ifndef TENSORFERRY_PULLER_PULLER_H_
 #define TENSORFERRY_PULLER_PULLER_H_
 

@@ -5,7 +5,8 @@
 //   while (!set.empty()) set.StepAndWait(/*wake_fd=*/-1);
 //
 // Spins for a moment after something moved, because the answer of a gateway is often only
-// microseconds away, and then sleeps in poll(). Thread-safety: one thread.
+// microseconds away, and then sleeps in poll().
+// Thread-safety: one thread.
 #ifndef TENSORFERRY_PULLER_TASK_SET_H_
 #define TENSORFERRY_PULLER_TASK_SET_H_
 

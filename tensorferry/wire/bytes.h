@@ -7,7 +7,8 @@
 //
 // A Reader never reads beyond its bytes: a read that would takes nothing, gives zeros and makes
 // ok() false for good. A Writer is for layouts whose size the caller knows: what does not fit is a
-// bug of the caller. Thread-safety: none, values on the stack. Neither owns the bytes.
+// bug of the caller.
+// Thread-safety: none, values on the stack. Neither owns the bytes.
 #ifndef TENSORFERRY_WIRE_BYTES_H_
 #define TENSORFERRY_WIRE_BYTES_H_
 

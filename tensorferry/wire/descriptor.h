@@ -17,7 +17,8 @@
 //   and last, over all before it, the low half of XXH3 as u32, so that a byte flipped on the way is
 //   a bad descriptor and not a stranger's lease
 // (see docs/wire.md for every field). The token is as secret as the channel that carries it:
-// DescriptorText() redacts it. Decoding trusts no length. Thread-safety: values and pure functions.
+// DescriptorText() redacts it. Decoding trusts no length.
+// Thread-safety: values and pure functions.
 #ifndef TENSORFERRY_WIRE_DESCRIPTOR_H_
 #define TENSORFERRY_WIRE_DESCRIPTOR_H_
 

@@ -2,15 +2,15 @@
 // we change.
 //
 //   send(EncodeNixlMessage(kNixlFetch));                       // u64 length | "NIXLCOMM:SEND"
-//   NixlMessageReader reader;                                  // the answer: u64 length |
-//   "NIXLCOMM:LOAD" | metadata while (...) reader.Append(received); auto message = reader.Next();
+//   NixlMessageReader reader;              // the answer: u64 length | "NIXLCOMM:LOAD" | metadata
+//   while (...) { reader.Append(received); auto message = reader.Next(); }
 //   auto renamed = RenameNixlAgent(metadata, "smg-gateway-encode@10.0.0.7:18515#3");
 //
 // Metadata start with "nixlSerDes|", then per field a tag, a u64 length, the bytes and '|'; the
 // first field, "Agent", is the name under which a puller keeps them. Two gateways of one name can
 // then be kept apart (NIXL refuses the second otherwise). Layout: read off NIXL 1.3 to 1.5; what
-// does not look so is kUnknownVersion. Decoding trusts no length. Thread-safety: values and pure
-// functions.
+// does not look so is kUnknownVersion. Decoding trusts no length.
+// Thread-safety: values and pure functions.
 #ifndef TENSORFERRY_WIRE_NIXL_MESSAGES_H_
 #define TENSORFERRY_WIRE_NIXL_MESSAGES_H_
 

@@ -33,7 +33,8 @@ RC_GTEST_PROP(NixlMessagesProperty, MessagesLeadBackHoweverTheyAreCut,
   std::vector<std::string> got;
   size_t at = 0;
   for (size_t i = 0; at < stream.size(); ++i) {
-    const size_t n = std::min<size_t>(stream.size() - at, cuts.empty() ? 1 : cuts[i % cuts.size()] + 1);
+    const size_t n =
+        std::min<size_t>(stream.size() - at, cuts.empty() ? 1 : cuts[i % cuts.size()] + 1);
     reader.Append(std::string_view(stream).substr(at, n));
     at += n;
     while (true) {

@@ -4,7 +4,8 @@
 //   std::optional<int64_t> key = ParseNotification(text);
 //
 // As the stock gateway reads it: an optional sign ('-' or '+'), digits, nothing else; blanks, an
-// empty text, or a value outside 64 bits are no notification. Thread-safety: pure functions.
+// empty text, or a value outside 64 bits are no notification.
+// Thread-safety: pure functions.
 #ifndef TENSORFERRY_WIRE_NOTIFICATION_H_
 #define TENSORFERRY_WIRE_NOTIFICATION_H_
 

@@ -7,7 +7,8 @@
 //   SMGRDMA1: magic[8] | slot_addr u64 | gen u64 | key i64 | port u16 | host UTF-8 to the end
 //   legacy:   slot_addr u64 | gen u64 | port u16 | host UTF-8 to the end; the caller knows the key
 // Parsing accepts and refuses exactly what the stock Python parser does; what that parser lets pass
-// and nobody can use is refused by CheckUsable. Thread-safety: pure functions.
+// and nobody can use is refused by CheckUsable.
+// Thread-safety: pure functions.
 #ifndef TENSORFERRY_WIRE_SMG_DESCRIPTOR_H_
 #define TENSORFERRY_WIRE_SMG_DESCRIPTOR_H_
 

@@ -11,8 +11,8 @@
 //   bool                 -> uint8                         0 and 1
 //   the same dtype       -> itself                        bit for bit
 // Everything else would wrap, clip or lose digits somewhere, and is refused by name. Without
-// --dtype, what travels as it is: float32, bfloat16, float16, uint8, int64, uint32. Thread-safety:
-// pure functions.
+// --dtype, what travels as it is: float32, bfloat16, float16, uint8, int64, uint32.
+// Thread-safety: pure functions.
 #ifndef TENSORFERRY_TOOLS_INPUT_ELEMENTS_H_
 #define TENSORFERRY_TOOLS_INPUT_ELEMENTS_H_
 

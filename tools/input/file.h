@@ -4,8 +4,9 @@
 //   Parse((*file)->bytes());
 //
 // Only regular files. Whoever cuts the file short while it is mapped ends the process that reads it
-// (as with any mapped file). Thread-safety: const calls from any thread. Ownership: spans are valid
-// while the object lives.
+// (as with any mapped file).
+// Thread-safety: const calls from any thread.
+// Ownership: spans are valid while the object lives.
 #ifndef TENSORFERRY_TOOLS_INPUT_FILE_H_
 #define TENSORFERRY_TOOLS_INPUT_FILE_H_
 

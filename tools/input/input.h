@@ -14,10 +14,11 @@
 //                  gamma, colour profile and orientation marks are not applied.
 //   .npy           one tensor, row-major and little-endian whatever the file has.
 //   .safetensors   each tensor in it, in the order of their bytes.
-// Arrays keep their dtype unless `dtype` is given; see elements.h for what converts to what.
-// Errors name the file, the value, the limit and the way out. Opening reads headers only; bytes are
-// read by `produce`, which may find them damaged. Thread-safety: pure functions; `produce` from any
-// thread, any number of times, also at once. Ownership: an Input keeps its file mapped.
+// Arrays keep their dtype unless `dtype` is given; see elements.h for what converts to what. Errors
+// name the file, the value, the limit and the way out. Opening reads headers only; bytes are read
+// by `produce`, which may find them damaged.
+// Thread-safety: pure functions; `produce` from any thread, any number of times, also at once.
+// Ownership: an Input keeps its file mapped.
 #ifndef TENSORFERRY_TOOLS_INPUT_INPUT_H_
 #define TENSORFERRY_TOOLS_INPUT_INPUT_H_
 

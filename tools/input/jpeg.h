@@ -5,7 +5,8 @@
 //
 // 8 bits a sample, gray or YCbCr or RGB. CMYK is refused, for it needs a colour profile to mean
 // anything. A picture that is damaged or ends early is an error, where a viewer would show what
-// there is. Thread-safety: pure functions.
+// there is.
+// Thread-safety: pure functions.
 #ifndef TENSORFERRY_TOOLS_INPUT_JPEG_H_
 #define TENSORFERRY_TOOLS_INPUT_JPEG_H_
 

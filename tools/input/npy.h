@@ -4,8 +4,9 @@
 //   ProduceArray(*source, dtype, out);
 //
 // The file must hold one array of numbers and nothing after it. Fortran order and big-endian
-// elements are told by the result and undone by ProduceArray. No length is trusted. Thread-safety:
-// pure function. Ownership: the result refers to the bytes that were given.
+// elements are told by the result and undone by ProduceArray. No length is trusted.
+// Thread-safety: pure function.
+// Ownership: the result refers to the bytes that were given.
 #ifndef TENSORFERRY_TOOLS_INPUT_NPY_H_
 #define TENSORFERRY_TOOLS_INPUT_NPY_H_
 

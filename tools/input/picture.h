@@ -4,7 +4,9 @@
 //   for (uint32_t y = 0; y < size.height; ++y) writer.Row8(y, rgb_row);
 //
 // float32, bfloat16 and float16 hold value/255 or value/65535, nearest even; uint8 holds the value,
-// of 16 bits the high byte. Thread-safety: none. Ownership: `out` belongs to the caller.
+// of 16 bits the high byte.
+// Thread-safety: none.
+// Ownership: `out` belongs to the caller.
 #ifndef TENSORFERRY_TOOLS_INPUT_PICTURE_H_
 #define TENSORFERRY_TOOLS_INPUT_PICTURE_H_
 

@@ -5,7 +5,8 @@
 //
 // Every colour type and depth, interlaced or not. Gray and palette become RGB (fewer than 8 bits
 // are spread over 0..255), alpha is dropped, gamma is not applied. A file that is damaged or ends
-// early is an error. Thread-safety: pure functions.
+// early is an error.
+// Thread-safety: pure functions.
 #ifndef TENSORFERRY_TOOLS_INPUT_PNG_H_
 #define TENSORFERRY_TOOLS_INPUT_PNG_H_
 

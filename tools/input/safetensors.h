@@ -2,15 +2,14 @@
 //
 //   auto arrays = ParseSafetensors(file->bytes());
 //   for (const NamedArray& array : *arrays) ...
-//   auto status = SaveSafetensors("/tmp/r1.safetensors", {.name = "encoder_input", .shape = shape,
-//                                                         .dtype = Dtype::kBfloat16, .bytes =
-//                                                         bytes});
+//   auto status = SaveSafetensors(path, {.name = "encoder_input", .shape = shape,
+//                                        .dtype = Dtype::kBfloat16, .bytes = bytes});
 //
 // Parsing holds a file to the format's rules: a header of at most 100 MB of JSON without repeated
 // names, and data that the tensors cover once and wholly, without gap or overlap. No length is
-// trusted. Saving is atomic: the file appears under its name when it is complete. Thread-safety:
-// pure functions, but for the file that SaveSafetensors writes. Ownership: parsed arrays refer to
-// the bytes that were given.
+// trusted. Saving is atomic: the file appears under its name when it is complete.
+// Thread-safety: pure functions, but for the file that SaveSafetensors writes.
+// Ownership: parsed arrays refer to the bytes that were given.
 #ifndef TENSORFERRY_TOOLS_INPUT_SAFETENSORS_H_
 #define TENSORFERRY_TOOLS_INPUT_SAFETENSORS_H_
 

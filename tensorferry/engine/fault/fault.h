@@ -8,7 +8,8 @@
 //   };
 //
 // The real engine runs underneath; only its outcome is bent. Deterministic: the plan decides,
-// nothing is random. Thread-safety: a plan may be called from any thread.
+// nothing is random.
+// Thread-safety: a plan may be called from any thread.
 #ifndef TENSORFERRY_ENGINE_FAULT_FAULT_H_
 #define TENSORFERRY_ENGINE_FAULT_FAULT_H_
 

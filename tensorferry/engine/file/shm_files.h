@@ -13,8 +13,8 @@
 // In a forked child a ShmFile removes nothing; the lock is held until the child, too, has ended or
 // called exec.
 //
-// Thread-safety: ShmFiles from any thread; Write copies, on the calling thread. Ownership: ShmFile
-// outlives ShmFiles if need be.
+// Thread-safety: ShmFiles from any thread; Write copies, on the calling thread.
+// Ownership: ShmFile outlives ShmFiles if need be.
 #ifndef TENSORFERRY_ENGINE_FILE_SHM_FILES_H_
 #define TENSORFERRY_ENGINE_FILE_SHM_FILES_H_
 

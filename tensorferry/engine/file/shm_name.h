@@ -6,7 +6,8 @@
 //
 // A stock gateway writes PREFIX<pid>-<unix time in ns>-<counter>, and PREFIXprobe-<pid> to see
 // whether it may write at all. Ours end in 16 random digits more, so that names can be guessed by
-// nobody and never meet. Thread-safety: pure functions.
+// nobody and never meet.
+// Thread-safety: pure functions.
 #ifndef TENSORFERRY_ENGINE_FILE_SHM_NAME_H_
 #define TENSORFERRY_ENGINE_FILE_SHM_NAME_H_
 

@@ -12,8 +12,8 @@
 // remembered for a while, so that pulls go another way at once; one that is not there is not,
 // because it may be just restarting. A thread sleeps on the sockets of the mapped gateways: a dead
 // one is forgotten at once, so that its memory goes with the last view of it.
-// Thread-safety: all calls from any thread. Ownership: the thread is joined by the destructor;
-// mapped gateways live on with their claims.
+// Thread-safety: all calls from any thread.
+// Ownership: the thread is joined by the destructor; mapped gateways live on with their claims.
 #ifndef TENSORFERRY_ENGINE_LOCAL_GATEWAY_DIRECTORY_H_
 #define TENSORFERRY_ENGINE_LOCAL_GATEWAY_DIRECTORY_H_
 

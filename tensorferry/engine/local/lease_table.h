@@ -9,7 +9,8 @@
 //   for (const wire::LeaseRef& ref : (*table)->TakeQuiesced()) ...
 //
 // Thread-safety: all calls from any thread. A board that is added during Retire is either seen by
-// it, or its worker sees the lease as ended. Ownership: owns the table's and the boards' memory.
+// it, or its worker sees the lease as ended.
+// Ownership: owns the table's and the boards' memory.
 #ifndef TENSORFERRY_ENGINE_LOCAL_LEASE_TABLE_H_
 #define TENSORFERRY_ENGINE_LOCAL_LEASE_TABLE_H_
 

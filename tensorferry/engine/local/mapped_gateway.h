@@ -8,9 +8,10 @@
 // Any number of claims on one lease share one word of the board. Views count against the share of
 // the arena that the gateway permits, by the size of their leases; copies, which are short, do not.
 // The table is checked against the arena's size: a gateway that lies gets an error, not a crash.
-// After the gateway's death the memory stays as it was, for as long as a claim lives.
-// In a forked child, which has none of the mappings, claims are refused and nothing is released.
-// Thread-safety: all calls from any thread. Ownership: shared by the engine and every Claim.
+// After the gateway's death the memory stays as it was, for as long as a claim lives. In a forked
+// child, which has none of the mappings, claims are refused and nothing is released.
+// Thread-safety: all calls from any thread.
+// Ownership: shared by the engine and every Claim.
 #ifndef TENSORFERRY_ENGINE_LOCAL_MAPPED_GATEWAY_H_
 #define TENSORFERRY_ENGINE_LOCAL_MAPPED_GATEWAY_H_
 

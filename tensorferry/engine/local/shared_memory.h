@@ -4,7 +4,8 @@
 //
 // Trusts nothing: without the seals against shrinking and growing, or with fewer bytes than said,
 // it is not mapped, so that touching it cannot raise SIGBUS. Not inherited over fork, and a child
-// leaves the addresses alone when it destroys one. Thread-safety: const calls from any thread.
+// leaves the addresses alone when it destroys one.
+// Thread-safety: const calls from any thread.
 #ifndef TENSORFERRY_ENGINE_LOCAL_SHARED_MEMORY_H_
 #define TENSORFERRY_ENGINE_LOCAL_SHARED_MEMORY_H_
 

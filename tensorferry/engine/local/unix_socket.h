@@ -8,9 +8,10 @@
 //   auto socket = ConnectUnix("/run/gateway/tensorferry.sock");                // worker
 //   auto packet = ReceiveWithFds(socket->get(), buffer);
 //
-// Everything is non-blocking and close-on-exec. Thread-safety: functions from any thread, on
-// different descriptors. Ownership: a UnixListener removes its file when destroyed, if the file is
-// still the one that it made.
+// Everything is non-blocking and close-on-exec.
+// Thread-safety: functions from any thread, on different descriptors.
+// Ownership: a UnixListener removes its file when destroyed, if the file is still the one that it
+// made.
 #ifndef TENSORFERRY_ENGINE_LOCAL_UNIX_SOCKET_H_
 #define TENSORFERRY_ENGINE_LOCAL_UNIX_SOCKET_H_
 

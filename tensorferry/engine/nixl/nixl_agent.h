@@ -3,15 +3,17 @@
 //
 //   auto agent = NixlAgent::Create(library, {.name = "tensorferry-host-4711"});
 //   agent->Register(landing, owner);
-//   auto peer = agent->Load(blob);                              // shared: the last user forgets
-//   the peer auto read = agent->Read(*peer, into, address, /*notification=*/"42"); while
-//   (read->Poll() == NixlRead::State::kPending) ...
+//   auto peer = agent->Load(blob);                   // shared: the last user forgets the peer
+//   auto read = agent->Read(*peer, into, address, /*notification=*/"42");
+//   while (read->Poll() == NixlRead::State::kPending) ...
 //
 // A READ that was posted cannot be stopped: releasing its request leaves NIXL writing to its
 // memory. So a NixlRead that is not over must be kept, with its memory, until Poll says otherwise;
 // destroying one earlier is a programming error. An agent does not survive a fork: in a child every
-// call fails (kLaneOff). Thread-safety: the agent from any thread (NIXL's strict locking); a
-// NixlRead by one thread at a time. Ownership: reads and peers keep their agent.
+// call fails (kLaneOff).
+// Thread-safety: the agent from any thread (NIXL's strict locking); a NixlRead by one thread at a
+// time.
+// Ownership: reads and peers keep their agent.
 #ifndef TENSORFERRY_ENGINE_NIXL_NIXL_AGENT_H_
 #define TENSORFERRY_ENGINE_NIXL_NIXL_AGENT_H_
 

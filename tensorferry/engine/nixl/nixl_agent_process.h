@@ -5,13 +5,14 @@
 // the arena's memfd read-only, at the gateway's own address, registers it, and reports
 // notifications. When it dies the gateway lives, and starts another.
 //
-//   auto agent = NixlAgentProcess::Start({.program = ".../tensorferry-nixl-agent", .memfd = fd,
-//   ...}); reply(agent->metadata());  poll(agent->fd());  agent->TakeNotifications(f);    //
-//   kPeerClosed: it has died
+//   auto agent = NixlAgentProcess::Start({.program = ".../tensorferry-nixl-agent", .memfd = fd});
+//   reply(agent->metadata());
+//   poll(agent->fd());
+//   agent->TakeNotifications(f);           // kPeerClosed: it has died
 //
 // They share a socket pair of packets, the child's descriptor 3; the arena is its descriptor 4. It
-// ends when the socket does, so with the gateway, whatever ends that. Thread-safety: one thread at
-// a time.
+// ends when the socket does, so with the gateway, whatever ends that.
+// Thread-safety: one thread at a time.
 #ifndef TENSORFERRY_ENGINE_NIXL_NIXL_AGENT_PROCESS_H_
 #define TENSORFERRY_ENGINE_NIXL_NIXL_AGENT_PROCESS_H_
 

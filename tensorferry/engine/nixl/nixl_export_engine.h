@@ -1,8 +1,8 @@
 // engine/nixl, gateway side: lets SMG workers, stock or ours, fetch leases by one-sided READs.
 //
-//   auto engine = NixlExportEngine::Create({.listen = *SocketAddress::Parse("10.0.0.5:18515"),
-//                                           .agent_program =
-//                                           "/usr/libexec/tensorferry/tensorferry-nixl-agent"});
+//   auto engine = NixlExportEngine::Create(
+//       {.listen = *SocketAddress::Parse("10.0.0.5:18515"),
+//        .agent_program = "/usr/libexec/tensorferry/tensorferry-nixl-agent"});
 //   if (engine.ok()) exporter_options.engines.push_back(*std::move(engine));
 //   ...
 //   message->set_descriptor(*lease.SmgDescriptor());           // handle transport "nixl"

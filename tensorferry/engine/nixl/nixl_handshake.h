@@ -2,11 +2,12 @@
 // exchange knows neither errors, deadlines nor IPv6.
 //
 //   NixlHandshake handshake(address, deadline);
-//   while (!handshake.Step()) poll({handshake.fd(), handshake.events()}, until
-//   handshake.deadline()); absl::StatusOr<std::string> metadata = handshake.TakeResult();
+//   while (!handshake.Step(now)) poll({handshake.fd(), handshake.events()}, handshake.deadline());
+//   absl::StatusOr<std::string> metadata = handshake.TakeResult();
 //
 // The connection is reset, not closed in order: a stock listener leaks a descriptor with every
-// orderly end. Thread-safety: one thread at a time.
+// orderly end.
+// Thread-safety: one thread at a time.
 #ifndef TENSORFERRY_ENGINE_NIXL_NIXL_HANDSHAKE_H_
 #define TENSORFERRY_ENGINE_NIXL_NIXL_HANDSHAKE_H_
 

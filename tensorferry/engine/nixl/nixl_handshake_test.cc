@@ -173,13 +173,14 @@ int Connect(const SocketAddress& address) {
 TEST(NixlListenerTest, TakesNobodysMetadataAndAnswersAgain) {
   const Served served("127.0.0.1:0", "mine");
   const UniqueFd fd(Connect(served.address()));
-  const std::string said = wire::EncodeNixlMetadata("yours") + wire::EncodeNixlMessage(wire::kNixlFetch) +
-                           wire::EncodeNixlMessage("NIXLCOMM:INVL") +
-                           wire::EncodeNixlMessage(wire::kNixlFetch);
+  const std::string said =
+      wire::EncodeNixlMetadata("yours") + wire::EncodeNixlMessage(wire::kNixlFetch) +
+      wire::EncodeNixlMessage("NIXLCOMM:INVL") + wire::EncodeNixlMessage(wire::kNixlFetch);
   for (const char byte : said) ASSERT_EQ(::send(fd.get(), &byte, 1, 0), 1);
   const std::string expected = wire::EncodeNixlMetadata("mine") + wire::EncodeNixlMetadata("mine");
   std::string got(expected.size(), '\0');
-  ASSERT_EQ(::recv(fd.get(), got.data(), got.size(), MSG_WAITALL), static_cast<ssize_t>(got.size()));
+  ASSERT_EQ(::recv(fd.get(), got.data(), got.size(), MSG_WAITALL),
+            static_cast<ssize_t>(got.size()));
   EXPECT_EQ(got, expected);
 }
 

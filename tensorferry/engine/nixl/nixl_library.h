@@ -1,15 +1,15 @@
 // NIXL's C library, opened at run time: nothing here is linked to NIXL or UCX, and nothing aborts
 // when they are missing.
 //
-//   absl::StatusOr<std::shared_ptr<const NixlLibrary>> nixl = NixlLibrary::Open({.dir =
-//   "/opt/nixl/lib"}); if (!nixl.ok()) ...                         // one line: what is missing,
-//   and what to install
+//   auto nixl = NixlLibrary::Open({.dir = "/opt/nixl/lib"});
+//   if (!nixl.ok()) ...                    // one line: what is missing, and what to install
 //   (*nixl)->api().get_notifs(agent, map, nullptr);
 //
 // Only what is called here is declared: names, values and the layout of the configuration are those
 // of wrapper.h of NIXL 1.3 to 1.5 (crate nixl-sys). The library stays loaded for the life of the
 // process, as UCX's threads and exit handlers want it, and is opened RTLD_LOCAL, so that another
-// UCX in the process does not meet its symbols. Thread-safety: all of it from any thread.
+// UCX in the process does not meet its symbols.
+// Thread-safety: all of it from any thread.
 #ifndef TENSORFERRY_ENGINE_NIXL_NIXL_LIBRARY_H_
 #define TENSORFERRY_ENGINE_NIXL_NIXL_LIBRARY_H_
 

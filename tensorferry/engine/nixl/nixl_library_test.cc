@@ -50,8 +50,8 @@ TEST(NixlLibraryTest, OneThatLacksASymbolIsTooOld) {
   const TempDir dir;
   std::filesystem::copy_file("/lib/x86_64-linux-gnu/libm.so.6", dir / "libnixl_capi.so");
   EXPECT_THAT(Refusal({.dir = dir.path()}),
-              AllOf(HasSubstr("too old or not NIXL"), HasSubstr("nixl_capi_create_configured_agent"),
-                    SaysWhatToInstall()));
+              AllOf(HasSubstr("too old or not NIXL"),
+                    HasSubstr("nixl_capi_create_configured_agent"), SaysWhatToInstall()));
 }
 
 TEST(WithNixlLibrary, IsFoundInADirAndInAWheel) {

@@ -6,7 +6,8 @@
 // NIXL's own listener binds every interface, leaks a descriptor per orderly close and lets anyone
 // push metadata. This one listens where it is told, answers, and takes no metadata: a READ with its
 // notification needs none of the reader. Stock pullers keep their connections open, so those are
-// only closed when too many are. Thread-safety: one thread at a time.
+// only closed when too many are.
+// Thread-safety: one thread at a time.
 #ifndef TENSORFERRY_ENGINE_NIXL_NIXL_LISTENER_H_
 #define TENSORFERRY_ENGINE_NIXL_NIXL_LISTENER_H_
 

@@ -5,8 +5,9 @@
 //
 // Requests are answered in order, one at a time; what a reader sends ahead stays in the kernel's
 // buffer, but for a few messages. The lease is pinned from the request until the last byte is in
-// the kernel or the connection ends. Thread-safety: one thread. Ownership: owns the socket and the
-// pin.
+// the kernel or the connection ends.
+// Thread-safety: one thread.
+// Ownership: owns the socket and the pin.
 #ifndef TENSORFERRY_ENGINE_TCP_TCP_SERVED_CONNECTION_H_
 #define TENSORFERRY_ENGINE_TCP_TCP_SERVED_CONNECTION_H_
 

@@ -9,7 +9,8 @@
 //     c.Send("garbage");
 //   });
 //
-// Blocking, with kTestLimit on every call. Thread-safety: one thread per connection.
+// Blocking, with kTestLimit on every call.
+// Thread-safety: one thread per connection.
 #ifndef TENSORFERRY_ENGINE_TCP_TCP_TESTING_H_
 #define TENSORFERRY_ENGINE_TCP_TCP_TESTING_H_
 
