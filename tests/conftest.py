@@ -28,7 +28,7 @@ def command(request: pytest.FixtureRequest) -> Path:
             f"--command {path}: no such file; run ./dev test, or give what ./dev build prints",
             pytrace=False,
         )
-    return path
+    return path.resolve()  # tests run it from other folders
 
 
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:

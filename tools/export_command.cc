@@ -194,7 +194,7 @@ void AddExportCommand(CLI::App& app, int* exit_code) {
       ->check(CLI::IsMember({"local", "tcp", "nixl"}));
   verb->add_option("--agent-name", arguments->agent_name,
                    "name of the nixl agent (default: the one that stock workers look for)");
-  AddNixlFlags(verb, &arguments->nixl);
+  AddNixlExportFlags(verb, &arguments->nixl);
   verb->add_option("--local-socket", arguments->local_socket,
                    "path of the unix socket of engine local (default: a private one)");
   verb->add_option("--arena-bytes", arguments->arena_bytes, "memory for staged files")

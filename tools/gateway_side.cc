@@ -122,6 +122,26 @@ absl::Status GatewaySide::StartExporter() {
   return absl::OkStatus();
 }
 
+void GatewaySide::Cancel() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  cancelled_ = true;
+  for (grpc::ClientContext* context : under_way_) context->TryCancel();
+}
+
+grpc::Status GatewaySide::Call(grpc::ClientContext* context, const EncodeRequest& request,
+                               EncodeResponse* response) {
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    if (cancelled_) return {grpc::StatusCode::CANCELLED, "this gateway is ending"};
+    under_way_.insert(context);
+  }
+  const grpc::Status status =
+      TokenSpeedEncoder::NewStub(channel_)->Encode(context, request, response);
+  const std::lock_guard<std::mutex> lock(mu_);
+  under_way_.erase(context);
+  return status;
+}
+
 absl::StatusOr<Delivery> GatewaySide::Send(const Outgoing& tensor, const LanePolicy& policy) {
   Staged staged = exporter_->Stage(tensor.nbytes);
   if (staged.bytes().size() != tensor.nbytes) {
@@ -154,8 +174,7 @@ absl::StatusOr<Delivery> GatewaySide::Send(const Outgoing& tensor, const LanePol
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + options_.timeout);
     EncodeResponse response;
-    const grpc::Status status =
-        TokenSpeedEncoder::NewStub(channel_)->Encode(&context, request, &response);
+    const grpc::Status status = Call(&context, request, &response);
     capabilities_->Observe(context);
     if (!status.ok()) {
       if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {

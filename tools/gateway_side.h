@@ -14,15 +14,19 @@
 #define TENSORFERRY_TOOLS_GATEWAY_SIDE_H_
 
 #include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "smg/tokenspeed_encoder.pb.h"
 #include "tensorferry/exporter/exporter.h"
 #include "tensorferry/gateway/sender.h"
 #include "tensorferry/grpc/capability_client.h"
@@ -73,11 +77,16 @@ class GatewaySide {
   static absl::StatusOr<std::unique_ptr<GatewaySide>> Create(const GatewaySideOptions& options);
 
   absl::StatusOr<Delivery> Send(const Outgoing& tensor, const LanePolicy& policy);
+  // Ends what is under way, and lets nothing more begin: kCancelled.
+  void Cancel();
 
  private:
   explicit GatewaySide(GatewaySideOptions options) : options_(std::move(options)) {}
   absl::Status Connect();
   absl::Status StartExporter();
+  grpc::Status Call(grpc::ClientContext* context,
+                    const tokenspeed::grpc::encoder::EncodeRequest& request,
+                    tokenspeed::grpc::encoder::EncodeResponse* response);
   // The present answer to "what can you take?": a restarted worker is asked anew.
   absl::StatusOr<std::shared_ptr<const Capabilities>> AskWorker();
   // With what can be found out here of a worker that says nothing of itself.
@@ -88,6 +97,9 @@ class GatewaySide {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<CapabilityClient> capabilities_;
   std::unique_ptr<Sender> sender_;
+  std::mutex mu_;
+  bool cancelled_ = false;
+  std::set<grpc::ClientContext*> under_way_;
 };
 
 }  // namespace tensorferry::tools

@@ -16,6 +16,14 @@ void AddNixlFlags(CLI::App* verb, NixlFlags* flags) {
                    "an installed wheel)");
 }
 
+void AddNixlExportFlags(CLI::App* verb, NixlFlags* flags) {
+  AddNixlFlags(verb, flags);
+  verb->add_flag(
+      "--nixl-in-process", flags->in_process,
+      "keep the nixl agent in this process, as RDMA cards want it: over tcp a worker that "
+      "dies can then end it");
+}
+
 absl::StatusOr<std::unique_ptr<engine::PullEngine>> OpenNixlPull(const NixlFlags& flags,
                                                                  const AllowList& allow,
                                                                  const LogSink& log) {
@@ -39,6 +47,8 @@ absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> OpenNixlExport(
   options.listen = *address;
   if (!agent_name.empty()) options.agent_name = agent_name;
   options.agent_program = NixlAgentProgram();
+  options.in_process = flags.in_process;
+  if (flags.in_process) KeepUcxOffStandardOutput();
   options.log = log;
   return engine::NixlExportEngine::Create(options);
 }

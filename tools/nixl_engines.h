@@ -24,10 +24,13 @@ class App;
 namespace tensorferry::tools {
 
 struct NixlFlags {
-  std::string lib = {};  // folder
+  std::string lib = {};     // folder
+  bool in_process = false;  // of an exporter's agent
 };
 
 void AddNixlFlags(CLI::App* verb, NixlFlags* flags);
+// And what concerns exporters alone: --nixl-in-process.
+void AddNixlExportFlags(CLI::App* verb, NixlFlags* flags);
 
 // kLaneOff, in one line, where there is no NIXL.
 absl::StatusOr<std::unique_ptr<engine::PullEngine>> OpenNixlPull(const NixlFlags& flags,

@@ -1,23 +1,27 @@
 #include "tools/send_command.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "tensorferry/base/cancel.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
 #include "tools/gateway_side.h"
 #include "tools/input/input.h"
 #include "tools/output.h"
 #include "tools/settings.h"
+#include "tools/signals.h"
 
 namespace tensorferry::tools {
 namespace {
@@ -156,7 +160,32 @@ uint64_t ArenaFor(const std::vector<Input>& inputs, uint32_t concurrency) {
                   (concurrency + uint64_t{1}) * (largest + largest / 16 + kSlack));
 }
 
+// Ends what is under way when a signal asks for it, so that nothing is left behind.
+class EndWatch {
+ public:
+  EndWatch(const EndSignals& signals, std::function<void()> end)
+      : thread_([this, &signals, end = std::move(end)] {
+          pollfd waits[] = {{signals.fd(), POLLIN, 0}, {done_.fd(), POLLIN, 0}};
+          while (::poll(waits, std::size(waits), -1) < 0) {
+          }
+          if (waits[0].revents == 0) return;
+          ended_ = true;
+          end();
+        }) {}
+  ~EndWatch() {
+    done_.Cancel();
+    thread_.join();
+  }
+  bool ended() const { return ended_; }
+
+ private:
+  const Cancellation done_ = Cancellation::Create();
+  std::atomic<bool> ended_ = false;
+  std::thread thread_;
+};
+
 int Send(const SendOptions& options) {
+  const EndSignals signals;
   const Mode mode = *ParseMode(options.lane);
   const LanePolicy policy{
       .mode = mode, .allow_fallback = options.allow_fallback, .assume_pull = options.assume_pull};
@@ -186,13 +215,21 @@ int Send(const SendOptions& options) {
       .timeout =
           std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.timeout)),
       .log = PrintLog("send")};
+  std::atomic<GatewaySide*> active = nullptr;
+  const EndWatch watch(signals, [&] {
+    GatewaySide* const side_now = active;
+    // Until there is one, connecting may take as long as its timeout, and leaves nothing.
+    if (side_now == nullptr) ::_exit(kFailed);
+    side_now->Cancel();
+  });
   absl::StatusOr<std::unique_ptr<GatewaySide>> gateway = GatewaySide::Create(side);
   if (!gateway.ok()) return Fail("send", gateway.status());
+  active = gateway->get();
 
   std::atomic<size_t> next = 0;
   const size_t total = opened.inputs.size() * options.repeat;
   const auto work = [&] {
-    for (size_t i = next++; i < total; i = next++) {
+    for (size_t i = next++; i < total && !watch.ended(); i = next++) {
       const Input& input = opened.inputs[i % opened.inputs.size()];
       const absl::StatusOr<Delivery> delivery = (*gateway)->Send({.shape = input.shape,
                                                                   .dtype = input.dtype,
@@ -211,7 +248,8 @@ int Send(const SendOptions& options) {
     threads.emplace_back(work);
   work();
   for (std::thread& t : threads) t.join();
-  return report.failed() ? kFailed : kDone;
+  if (watch.ended()) PrintError("send", "ended by a signal");
+  return report.failed() || watch.ended() ? kFailed : kDone;
 }
 
 }  // namespace
@@ -239,7 +277,7 @@ void AddSendCommand(CLI::App& app, int* exit_code) {
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::IsMember({"local", "tcp", "nixl"}));
-  AddNixlFlags(verb, &options->nixl);
+  AddNixlExportFlags(verb, &options->nixl);
   verb->add_flag("--assume-pull", options->assume_pull,
                  "this stock worker fetches over nixl, although it does not say so");
   verb->add_option("--dtype", options->dtype, "bfloat16, float16, float32 or uint8")

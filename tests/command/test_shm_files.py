@@ -197,6 +197,16 @@ def test_a_worker_that_dies_before_it_read_leaves_nothing(command: Path, array: 
         hold.let_go()
 
 
+def test_a_gateway_that_is_told_to_end_leaves_nothing(command: Path, array: Path, shm: PrivateShm) -> None:
+    hold = Hold()
+    with StockWorker(hold) as stock, sending(command, stock.listen, array, shm.prefix) as gateway:
+        hold.wait()
+        gateway.signal(signal.SIGTERM)
+        assert gateway.wait() == 1
+        assert shm.names() == []
+        hold.let_go()
+
+
 # Gateways that die, and those that sweep up after them.
 
 
