@@ -83,6 +83,8 @@ namespace tensorferry {
     "the system or a limit refused memory, a mapping or a descriptor")                            \
   X(kLaneOff, 65, "lane_off", FailedPrecondition, false, "the lane is switched off or missing")   \
   X(kBadOption, 67, "bad_option", InvalidArgument, false, "a setting is outside its range")       \
+  X(kModality, 68, "unsupported_modality", InvalidArgument, false,                                \
+    "workers of this engine take no inputs of this kind")                                         \
   X(kSystem, 66, "system_error", Internal, false, "a system call failed")                         \
   X(kBadInput, 80, "bad_input", InvalidArgument, false, "a file is not what it should be")
 

@@ -90,7 +90,10 @@ absl::StatusOr<Sender::Plan> Sender::MakePlan(const Lease& lease, const Capabili
       worker,
       {.nbytes = nbytes,
        .unexported = WhyUnexported(lease.exported()),
-       .against_nixl = serves_nixl_ ? AgainstNixl(worker, options.worker) : std::nullopt}};
+       .against_nixl = serves_nixl_ ? AgainstNixl(worker, options.worker) : std::nullopt,
+       .engine = options.engine,
+       .modality = options.modality,
+       .role = options.role}};
   LaneDecision decision = DecideLanes(query);
   Plan plan;
   if (NextIsFile(decision)) {

@@ -64,6 +64,10 @@ struct AttachOptions {
   // is known by it after the agent was started anew. Empty: then stock workers get no second agent's
   // leases.
   std::string worker = {};
+  // Whose message it goes into, and as what: decides as in docs/lanes.md.
+  EngineProto engine = EngineProto::kTokenSpeed;
+  Modality modality = Modality::kImage;
+  TensorRole role = TensorRole::kMain;
   // Instead of SenderOptions::policy, for this worker or request.
   std::optional<LanePolicy> policy = {};
 };

@@ -100,7 +100,11 @@ std::optional<LaneReason> AgainstFile(const LaneQuery& q) {
 // What speaks against a READ over nixl: that is SMG's descriptor, whose version is not ours.
 std::optional<LaneReason> AgainstNixl(const LaneQuery& q, LaneOffer* offer) {
   if (q.tensor.unexported) return q.tensor.unexported;
-  if (q.worker.stock()) {
+  const bool says_so =
+      Contains(q.worker.lanes, Lane::kRemote) && Contains(q.worker.transports, "nixl");
+  if (q.worker.stock() && !says_so) {
+    // Of the stock workers only TokenSpeed's have a puller that does not say so.
+    if (q.tensor.engine != EngineProto::kTokenSpeed) return LaneReason::kEngine;
     if (!q.policy.assume_pull) return LaneReason::kNotAdvertised;
     // How large its landing slots are is not known.
     offer->assumed = true;
@@ -108,12 +112,15 @@ std::optional<LaneReason> AgainstNixl(const LaneQuery& q, LaneOffer* offer) {
   }
   if (!Contains(q.worker.lanes, Lane::kRemote)) return LaneReason::kNotAdvertised;
   if (!Contains(q.worker.transports, "nixl")) return LaneReason::kNoCommonTransport;
-  if (q.tensor.nbytes > q.worker.landing_bytes) return LaneReason::kOverLanding;
+  const bool unknown = q.worker.stock() && q.worker.landing_bytes == 0;
+  if (!unknown && q.tensor.nbytes > q.worker.landing_bytes) return LaneReason::kOverLanding;
   return q.tensor.against_nixl;
 }
 
 // What speaks against a lane that the worker fetches from.
 std::optional<LaneReason> AgainstFetching(const LaneQuery& q, Lane lane, LaneOffer* offer) {
+  if (!TakesHandles(q.tensor.engine)) return LaneReason::kEngine;
+  if (lane == Lane::kRemote && !q.policy.allow_remote) return LaneReason::kLaneOff;
   std::vector<std::string> served = TransportsOf(lane, q.gateway.transports);
   const bool files = std::erase(served, "file") > 0;
   const bool nixl = std::erase(served, "nixl") > 0;
@@ -143,13 +150,18 @@ std::optional<LaneReason> AgainstFetching(const LaneQuery& q, Lane lane, LaneOff
 
 // Whether kAuto would rather have this tensor in the message, where it can go there.
 std::optional<LaneReason> TooSmall(const LaneQuery& q, Lane lane) {
-  if (q.policy.mode != Mode::kAuto || lane == Lane::kInline || AgainstInline(q)) {
-    return std::nullopt;
-  }
+  const bool applies = q.policy.mode == Mode::kAuto || q.policy.always_minimum;
+  if (!applies || lane == Lane::kInline || AgainstInline(q)) return std::nullopt;
   if (q.tensor.nbytes == 0) return LaneReason::kEmpty;
   const uint64_t minimum = lane == Lane::kShm ? q.policy.shm_min_bytes : q.policy.remote_min_bytes;
   if (q.tensor.nbytes < minimum) return LaneReason::kBelowMinimum;
   return std::nullopt;
+}
+
+// Whether the message is this tensor's place although the mode names another lane.
+bool LeavesTheNamedLane(const LaneQuery& q, Lane named) {
+  const bool side = q.tensor.role == TensorRole::kSide && named == Lane::kRemote;
+  return side || TooSmall(q, named).has_value();
 }
 
 std::vector<Lane> LanesInOrder(Mode mode) {
@@ -172,7 +184,11 @@ bool LiesInTheTensor(LaneReason reason) {
     case LaneReason::kShmFailed:
     case LaneReason::kPullFailed:
     case LaneReason::kResting:
+    case LaneReason::kModality:
+    case LaneReason::kSideTensor:
       return true;
+    case LaneReason::kEngine:
+    case LaneReason::kOutranked:
     case LaneReason::kAssumed:
     case LaneReason::kAgentRestarted:
     case LaneReason::kPreferred:
@@ -219,11 +235,18 @@ const LaneOffer* LaneDecision::Find(Lane lane) const {
 LaneDecision DecideLanes(const LaneQuery& query) {
   LaneDecision decision;
   const auto named = NamedLane(query.policy.mode);
+  const bool side = query.tensor.role == TensorRole::kSide;
   for (const Lane lane : LanesInOrder(query.policy.mode)) {
     LaneOffer offer{.lane = lane, .transports = {}};
     std::optional<LaneReason> against;
-    if (named && lane != *named && !query.policy.allow_fallback) {
+    if (!TakesModality(query.tensor.engine, query.tensor.modality)) {
+      against = LaneReason::kModality;
+    } else if (named && lane != *named && !query.policy.allow_fallback &&
+               !(lane == Lane::kInline && LeavesTheNamedLane(query, *named))) {
       against = LaneReason::kMode;
+    } else if (side && (lane == Lane::kRemote ||
+                        (lane == Lane::kShm && query.policy.mode == Mode::kRemote))) {
+      against = LaneReason::kSideTensor;
     } else if (const auto small = TooSmall(query, lane)) {
       against = small;
     } else if (lane == Lane::kInline) {
@@ -258,7 +281,18 @@ std::string Explain(const LaneQuery& query, const Rejection& rejection) {
                    shm ? query.policy.shm_min_bytes : query.policy.remote_min_bytes);
       break;
     }
+    case LaneReason::kEngine:
+      why = StrCat("workers of ", EngineProtoName(query.tensor.engine), " do not take the lane");
+      break;
+    case LaneReason::kModality:
+      why = StrCat("backend ", EngineProtoName(query.tensor.engine), " does not support ",
+                   ModalityName(query.tensor.modality), " inputs");
+      break;
     case LaneReason::kLaneOff:
+      if (rejection.lane == Lane::kRemote && !query.policy.allow_remote) {
+        why = "the lane is not switched on: by mode remote, or SMG_MM_PIXEL_RDMA=1";
+        break;
+      }
       why = rejection.lane == Lane::kShm
                 ? "this gateway serves no local memory: set ExporterOptions::local_socket, or "
                   "SenderOptions::files"
@@ -329,6 +363,8 @@ std::string Explain(const LaneQuery& query, const Rejection& rejection) {
     case LaneReason::kEmpty:
     case LaneReason::kDuplicateKey:
     case LaneReason::kShutDown:
+    case LaneReason::kSideTensor:
+    case LaneReason::kOutranked:
     case LaneReason::kShmFailed:
     case LaneReason::kPullFailed:
     case LaneReason::kPreferred:
@@ -344,6 +380,8 @@ absl::Status NoLaneError(const LaneQuery& query, const LaneDecision& decision) {
   Reason reason = Reason::kLaneOff;
   for (const Rejection& r : decision.rejected) {
     if (r.reason == LaneReason::kMode) continue;
+    // No matter of lanes.
+    if (r.reason == LaneReason::kModality) return MakeError(Reason::kModality, Explain(query, r));
     StrAppend(&text, text.empty() ? "" : "; ", Explain(query, r));
     // The named lane's reason, or inline's: the lane that takes what no other does.
     if (r.lane == named.value_or(Lane::kInline)) reason = Find(r.reason).error;

@@ -26,6 +26,7 @@
 #include "tensorferry/base/export.h"
 #include "tensorferry/base/host.h"
 #include "tensorferry/policy/capabilities.h"
+#include "tensorferry/policy/engine.h"
 #include "tensorferry/policy/lane.h"
 
 namespace tensorferry {
@@ -55,7 +56,11 @@ namespace tensorferry {
   X(kOverLanding, "over_landing", kTooLarge, "larger than the worker's landing memory")          \
   X(kOverMaxInline, "over_max_inline", kTooLarge, "larger than the worker takes in a message")   \
   X(kShmFailed, "shm_failed", kNoMemory, "the file under /dev/shm could not be written")         \
-  X(kPullFailed, "pull_failed", kLaneOff, "the worker could not fetch it, and said so")
+  X(kPullFailed, "pull_failed", kLaneOff, "the worker could not fetch it, and said so")          \
+  X(kEngine, "engine", kLaneOff, "workers of this engine do not take the lane")                  \
+  X(kModality, "modality", kModality, "workers of this engine take no such inputs")              \
+  X(kSideTensor, "side_tensor", kLaneOff, "only main tensors go over the network")               \
+  X(kOutranked, "outranked", kLaneOff, "possible too, but a better lane is")
 
 enum class LaneReason : uint8_t {
 #define TENSORFERRY_X(id, name, error, meaning) id,
@@ -72,9 +77,13 @@ struct LanePolicy {
   Mode mode = Mode::kAuto;
   // With a named lane: take another one rather than fail.
   bool allow_fallback = false;
-  // Smaller tensors go in the message; only under Mode::kAuto.
+  // Smaller tensors go in the message: under Mode::kAuto, and with `always_minimum` also under a
+  // named lane.
   uint64_t shm_min_bytes = 65536;
   uint64_t remote_min_bytes = 65536;
+  bool always_minimum = false;
+  // Lane remote may be taken, where the gateway serves it.
+  bool allow_remote = true;
   // This stock worker fetches over nixl, although it does not say so.
   bool assume_pull = false;
   // Kept free for the rest of the request, of what the worker takes in one message.
@@ -96,6 +105,10 @@ struct TensorFacts {
   std::optional<LaneReason> against_nixl = {};
   // A file was tried, and could not be written.
   bool file_failed = false;
+  // Whose message it goes into, and as what.
+  EngineProto engine = EngineProto::kTokenSpeed;
+  Modality modality = Modality::kImage;
+  TensorRole role = TensorRole::kMain;
 };
 
 // Everything that a decision depends on. References: for the time of a call.

@@ -90,11 +90,12 @@ def test_the_readme_shows_the_demo_as_it_is() -> None:
         assert column in text
 
 
-def test_the_tests_that_documents_name_exist() -> None:
-    """docs/shm_files.md says which test shows what."""
+@pytest.mark.parametrize("document", ["shm_files.md", "lanes.md"])
+def test_the_tests_that_documents_name_exist(document: str) -> None:
+    """These say which test shows what."""
     tests = [*ROOT.glob("tensorferry/**/*_test.cc"), *ROOT.glob("tests/**/test_*.py")]
     sources = "\n".join(file.read_text() for file in tests)
-    text = (ROOT / "docs" / "shm_files.md").read_text()
+    text = (ROOT / "docs" / document).read_text()
     named = re.findall(r"`((?:\w+\.\w+)|(?:test_\w+))`", text)
     assert len(named) > 30
     for name in named:
