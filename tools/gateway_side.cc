@@ -2,7 +2,6 @@
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
-#include <netdb.h>
 
 #include <algorithm>
 #include <utility>
@@ -11,10 +10,10 @@
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/net.h"
 #include "tensorferry/base/random.h"
-#include "tensorferry/base/socket_owner.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/grpc/received.h"
 #include "tensorferry/grpc/status.h"
+#include "tools/worker_facts.h"
 
 namespace tensorferry::tools {
 namespace {
@@ -22,27 +21,6 @@ namespace {
 using tokenspeed::grpc::encoder::EncodeRequest;
 using tokenspeed::grpc::encoder::EncodeResponse;
 using tokenspeed::grpc::encoder::TokenSpeedEncoder;
-
-// The first address of HOST:PORT; here names are resolved, which the library never does.
-absl::StatusOr<SocketAddress> Resolve(const std::string& to) {
-  const size_t colon = to.rfind(':');
-  if (colon == std::string::npos || colon == 0 || colon + 1 == to.size()) {
-    return MakeError(Reason::kBadAddress, StrCat("--to \"", to, "\" is not HOST:PORT"));
-  }
-  std::string host = to.substr(0, colon);
-  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int error = ::getaddrinfo(host.c_str(), to.c_str() + colon + 1, &hints, &found)) {
-    return MakeError(Reason::kBadAddress, StrCat("--to \"", to, "\": ", ::gai_strerror(error)));
-  }
-  sockaddr_storage storage{};
-  std::copy_n(reinterpret_cast<const char*>(found->ai_addr), found->ai_addrlen,
-              reinterpret_cast<char*>(&storage));
-  ::freeaddrinfo(found);
-  return SocketAddress::FromSockaddr(storage);
-}
 
 }  // namespace
 
@@ -66,7 +44,7 @@ absl::StatusOr<std::unique_ptr<GatewaySide>> GatewaySide::Create(
 }
 
 absl::Status GatewaySide::Connect() {
-  if (absl::Status s = Resolve(options_.to).status(); !s.ok()) return s;
+  if (absl::Status s = Resolve(options_.to, "--to").status(); !s.ok()) return s;
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
@@ -86,11 +64,9 @@ absl::StatusOr<std::shared_ptr<const Capabilities>> GatewaySide::AskWorker() {
 std::shared_ptr<const Capabilities> GatewaySide::Completed(
     std::shared_ptr<const Capabilities> worker) const {
   if (!worker->stock() || !options_.files) return worker;
-  const absl::StatusOr<SocketAddress> address = Resolve(options_.to);
+  const absl::StatusOr<SocketAddress> address = Resolve(options_.to, "--to");
   if (!address.ok()) return worker;
-  Capabilities out = *worker;
-  out.host.uid = ListeningUid(*address);
-  return std::make_shared<const Capabilities>(std::move(out));
+  return std::make_shared<const Capabilities>(WithListeningUid(*worker, *address));
 }
 
 absl::Status GatewaySide::StartExporter() {
@@ -101,7 +77,7 @@ absl::Status GatewaySide::StartExporter() {
   if (options_.remote || options_.nixl) {
     std::string listen = options_.listen;
     if (listen.empty()) {
-      absl::StatusOr<SocketAddress> peer = Resolve(options_.to);
+      absl::StatusOr<SocketAddress> peer = Resolve(options_.to, "--to");
       if (!peer.ok()) return peer.status();
       absl::StatusOr<SocketAddress> local = LocalAddressTowards(*peer);
       if (!local.ok()) return Annotate(local.status(), "--listen");

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tools/doctor_command.h"
+#include "tools/explain_command.h"
 #include "tools/export_command.h"
 #include "tools/inspect_command.h"
 #include "tools/output.h"
@@ -19,6 +20,7 @@ int main(int argc, char** argv) {
   AddWorkerCommand(app, &exit_code);
   AddSendCommand(app, &exit_code);
   AddDoctorCommand(app, &exit_code);
+  AddExplainCommand(app, &exit_code);
   AddExportCommand(app, &exit_code);
   AddPullCommand(app, &exit_code);
   AddInspectCommand(app, &exit_code);

@@ -75,6 +75,11 @@ void AddWheels(const std::string& prefix, std::vector<std::string>* found) {
 
 }  // namespace
 
+std::optional<std::string> EnvironmentVariable(std::string_view name) {
+  const char* value = std::getenv(std::string(name).c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
 engine::NixlLibraryOptions NixlLibrarySettings(const std::string& dir) {
   engine::NixlLibraryOptions options{.dir = dir.empty() ? Environment("TENSORFERRY_NIXL_LIB") : dir,
                                      .search = {}};

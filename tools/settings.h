@@ -8,7 +8,9 @@
 #ifndef TENSORFERRY_TOOLS_SETTINGS_H_
 #define TENSORFERRY_TOOLS_SETTINGS_H_
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "tensorferry/engine/nixl/nixl_library.h"
 
@@ -30,6 +32,9 @@ class LocalSocket {
   std::string directory_;  // ours; empty when the path was given
   std::string path_;
 };
+
+// What ParseSettings looks names up with. None: not set.
+std::optional<std::string> EnvironmentVariable(std::string_view name);
 
 // Where NIXL is looked for: in `dir`, else in $TENSORFERRY_NIXL_LIB, else on the loader's path,
 // else beside a wheel in $VIRTUAL_ENV, in the Python that is on the path, or in the system's.
