@@ -38,7 +38,7 @@ class Call : public std::enable_shared_from_this<Call> {
                  " items and ", request_->items_size(), " rooms")));
     }
     const auto& item = request_->mm_inputs().items(0);
-    const Duration budget = PullBudget(RemainingTime(*context_));
+    const Duration budget = PullBudget(RemainingTime(*context_), options_->pull_limit);
     // A side tensor has a lease, and so a key, of its own.
     std::vector<std::pair<const TensorData*, PullOptions>> tensors;
     tensors.push_back(

@@ -35,6 +35,8 @@ struct EncoderServiceOptions {
   const Receiver* receiver = nullptr;
   const TransportService* transport = nullptr;
   WorkQueue* queue = nullptr;
+  // The longest that a tensor is waited for.
+  Duration pull_limit = std::chrono::seconds(60);
   // An error fails the request. From any thread of the queue.
   std::function<absl::Status(const ReceivedTensor&)> on_tensor = {};
   // A tensor that did not arrive.

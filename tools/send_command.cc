@@ -20,6 +20,7 @@
 #include "tools/gateway_side.h"
 #include "tools/input/input.h"
 #include "tools/output.h"
+#include "tools/setting_flags.h"
 #include "tools/settings.h"
 #include "tools/signals.h"
 
@@ -30,6 +31,7 @@ struct SendOptions {
   std::vector<std::string> files;
   std::string to;
   std::string lane = "auto";
+  bool lane_given = false;
   std::string shm_transport;
   std::string dtype;
   std::string listen;
@@ -184,11 +186,40 @@ class EndWatch {
   std::thread thread_;
 };
 
+// The flags before the environment. A mode that the environment names is SMG's gateway's: what
+// cannot be had falls back, and small tensors go in the message. A lane that --lane names is taken.
+LanePolicy PolicyOfSend(const SendOptions& options, const Settings& settings) {
+  const bool named = options.lane_given;
+  const bool by_environment = !named && (FromEnvironment(settings, "mode") || settings.pixel_rdma);
+  LanePolicy policy = PolicyOf(settings);
+  if (!by_environment) {
+    policy.mode = *ParseMode(options.lane);
+    policy.always_minimum = false;
+    policy.allow_remote = true;
+    policy.allow_fallback = FromEnvironment(settings, "allow_fallback") && settings.allow_fallback;
+  }
+  policy.allow_fallback = policy.allow_fallback || options.allow_fallback;
+  policy.assume_pull = policy.assume_pull || options.assume_pull;
+  return policy;
+}
+
+uint64_t ArenaOfSend(const SendOptions& options, const Settings& settings,
+                     const std::vector<Input>& inputs) {
+  if (options.arena_bytes != 0) return options.arena_bytes;
+  if (FromEnvironment(settings, "pool_slots") || FromEnvironment(settings, "slot_bytes")) {
+    return settings.arena_bytes;
+  }
+  return ArenaFor(inputs, options.concurrency);
+}
+
 int Send(const SendOptions& options) {
+  const absl::StatusOr<Settings> settings = EnvironmentSettings(SettingEnd::kGateway, "send");
+  if (!settings.ok()) {
+    Fail("send", settings.status());
+    return kUsage;
+  }
   const EndSignals signals;
-  const Mode mode = *ParseMode(options.lane);
-  const LanePolicy policy{
-      .mode = mode, .allow_fallback = options.allow_fallback, .assume_pull = options.assume_pull};
+  const LanePolicy policy = PolicyOfSend(options, *settings);
   const auto uses = [&](std::string_view engine) {
     return std::find(options.engines.begin(), options.engines.end(), engine) !=
            options.engines.end();
@@ -199,22 +230,25 @@ int Send(const SendOptions& options) {
   if (opened.inputs.empty()) return kFailed;
 
   const LocalSocket local_socket(options.local_socket);
-  const bool shm = mode == Mode::kAuto || mode == Mode::kShm;
-  const bool remote = mode == Mode::kAuto || mode == Mode::kRemote;
-  GatewaySideOptions side{
-      .to = options.to,
-      .arena_bytes = options.arena_bytes != 0 ? options.arena_bytes
-                                              : ArenaFor(opened.inputs, options.concurrency),
-      .shm = shm && uses("local") && options.shm_transport != "file",
-      .files = shm && options.shm_transport != "local",
-      .remote = remote && uses("tcp"),
-      .nixl = remote && uses("nixl"),
-      .nixl_flags = options.nixl,
-      .listen = options.listen,
-      .local_socket = local_socket.path(),
-      .timeout =
-          std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.timeout)),
-      .log = PrintLog("send")};
+  const auto serves = [&](Mode mode) {
+    const bool others =
+        policy.mode == Mode::kAuto || (policy.always_minimum && policy.allow_fallback);
+    return policy.mode == mode || others;
+  };
+  const bool shm = serves(Mode::kShm);
+  const bool remote = serves(Mode::kRemote) && policy.allow_remote;
+  GatewaySideOptions side{.to = options.to,
+                          .arena_bytes = ArenaOfSend(options, *settings, opened.inputs),
+                          .shm = shm && uses("local") && options.shm_transport != "file",
+                          .files = shm && options.shm_transport != "local",
+                          .remote = remote && uses("tcp"),
+                          .nixl = remote && uses("nixl"),
+                          .nixl_flags = options.nixl,
+                          .listen = options.listen.empty() ? settings->listen() : options.listen,
+                          .local_socket = local_socket.path(),
+                          .timeout = std::chrono::duration_cast<Duration>(
+                              std::chrono::duration<double>(options.timeout)),
+                          .log = PrintLog("send")};
   std::atomic<GatewaySide*> active = nullptr;
   const EndWatch watch(signals, [&] {
     GatewaySide* const side_now = active;
@@ -263,7 +297,7 @@ void AddSendCommand(CLI::App& app, int* exit_code) {
       "stay "
       "as they are,\nunless --dtype is given. A named lane takes every size and fails rather than "
       "take another one. A stock worker on this host gets lane shm\nas a file under /dev/shm, when "
-      "the lane is named.");
+      "the lane is named. What no flag says is taken from the environment (docs/settings.md).");
   verb->add_option("files", options->files, "pictures and arrays")->required();
   verb->add_option("--to", options->to, "HOST:PORT of the worker")->required();
   verb->add_option("--lane", options->lane, "auto, inline, shm or remote")
@@ -303,7 +337,10 @@ void AddSendCommand(CLI::App& app, int* exit_code) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   verb->add_flag("--json", options->json, "one JSON object a line");
-  verb->callback([options, exit_code] { *exit_code = Send(*options); });
+  verb->callback([options, verb, exit_code] {
+    options->lane_given = verb->count("--lane") > 0;
+    *exit_code = Send(*options);
+  });
 }
 
 }  // namespace tensorferry::tools

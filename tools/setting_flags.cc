@@ -62,6 +62,20 @@ absl::StatusOr<Settings> SettingFlags::Parse(SettingEnd end) const {
   return ParseSettings(sources);
 }
 
+absl::StatusOr<Settings> EnvironmentSettings(SettingEnd end, std::string_view verb) {
+  absl::StatusOr<Settings> settings =
+      ParseSettings({.environment = &EnvironmentVariable, .end = end, .finds_address = true});
+  if (!settings.ok()) return settings;
+  for (const std::string& warning : settings->warnings) {
+    PrintError(verb, std::string_view(warning));
+  }
+  return settings;
+}
+
+bool FromEnvironment(const Settings& settings, std::string_view name) {
+  return settings.OriginOf(name).kind == SettingOrigin::Kind::kEnvironment;
+}
+
 absl::StatusOr<SettingPairs> ParseConfig(std::string_view json) {
   const auto object = nlohmann::ordered_json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) {

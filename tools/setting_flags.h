@@ -40,6 +40,11 @@ class SettingFlags {
   std::string config_;
 };
 
+// What the environment says to a verb that has flags of its own: a setting counts where
+// FromEnvironment is true and the verb's flag was not given. Prints warnings. kBadOption.
+absl::StatusOr<Settings> EnvironmentSettings(SettingEnd end, std::string_view verb);
+bool FromEnvironment(const Settings& settings, std::string_view name);
+
 // A configuration: one JSON object of names of settings, with texts, numbers, true or false.
 // kBadOption.
 absl::StatusOr<SettingPairs> ParseConfig(std::string_view json);

@@ -30,6 +30,7 @@
 #include "tools/input/safetensors.h"
 #include "tools/nixl_engines.h"
 #include "tools/output.h"
+#include "tools/setting_flags.h"
 #include "tools/signals.h"
 
 namespace tensorferry::tools {
@@ -142,14 +143,16 @@ std::string WithPort(const std::string& listen, int port) {
   return StrCat(listen.substr(0, listen.rfind(':')), ":", port);
 }
 
-absl::Status Serve(const WorkerOptions& options, const EndSignals& end) {
+absl::Status Serve(const WorkerOptions& options, const Settings& settings, const EndSignals& end) {
   if (absl::Status s = CheckListenable(options.listen); !s.ok()) return s;
   if (absl::Status s = PrepareSave(options.save); !s.ok()) return s;
   PullerOptions puller_options;
   puller_options.allow = *AllowList::Parse(options.allow);
   puller_options.log = PrintLog("worker");
   puller_options.local = Takes(options, Lane::kShm) && Uses(options, "local");
-  if (Takes(options, Lane::kShm)) puller_options.file = engine::FilePullOptions{};
+  if (Takes(options, Lane::kShm)) {
+    puller_options.file = engine::FilePullOptions{.unlink = settings.unlink_after_read};
+  }
   puller_options.tcp = Takes(options, Lane::kRemote) && Uses(options, "tcp");
   if (Takes(options, Lane::kRemote) && Uses(options, "nixl")) {
     absl::StatusOr<std::unique_ptr<engine::PullEngine>> nixl =
@@ -172,9 +175,12 @@ absl::Status Serve(const WorkerOptions& options, const EndSignals& end) {
   TransportService transport(capabilities);
   Journal journal(options);
   WorkQueue queue(2);
+  const bool hold =
+      FromEnvironment(settings, "landing_wait_s") || FromEnvironment(settings, "read_timeout_s");
   EncoderService encoder({.receiver = &receiver,
                           .transport = &transport,
                           .queue = &queue,
+                          .pull_limit = hold ? settings.hold() : EncoderServiceOptions{}.pull_limit,
                           .on_tensor = [&](const ReceivedTensor& r) { return journal.Tensor(r); },
                           .on_failure = [&](const std::string& id,
                                             const absl::Status& s) { journal.Failure(id, s); }});
@@ -220,10 +226,28 @@ absl::Status Serve(const WorkerOptions& options, const EndSignals& end) {
   return absl::OkStatus();
 }
 
-int Work(const WorkerOptions& options) {
+// Where no flag says otherwise.
+void TakeFromEnvironment(const Settings& settings, const CLI::App& verb, WorkerOptions* options) {
+  const bool landing =
+      FromEnvironment(settings, "landing_slots") || FromEnvironment(settings, "slot_bytes");
+  if (landing && verb.count("--landing-bytes") == 0) {
+    options->landing_bytes = settings.landing_bytes;
+  }
+  if (FromEnvironment(settings, "max_message_bytes") && verb.count("--max-message-bytes") == 0) {
+    options->max_message_bytes = settings.max_message_bytes;
+  }
+}
+
+int Work(const CLI::App& verb, WorkerOptions options) {
+  const absl::StatusOr<Settings> settings = EnvironmentSettings(SettingEnd::kWorker, "worker");
+  if (!settings.ok()) {
+    Fail("worker", settings.status());
+    return kUsage;
+  }
+  TakeFromEnvironment(*settings, verb, &options);
   const EndSignals end;
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
-  const absl::Status status = Serve(options, end);
+  const absl::Status status = Serve(options, *settings, end);
   return status.ok() ? kDone : Fail("worker", status);
 }
 
@@ -236,7 +260,7 @@ void AddWorkerCommand(CLI::App& app, int* exit_code) {
       "Example:\n  tensorferry worker --listen 127.0.0.1:50051\n  tensorferry worker --listen "
       "10.0.0.7:50051 --allow 10.0.0.0/24 --save received\n\n"
       "Serves TokenSpeed's Encode, tensorferry.v1.Transport, gRPC health and reflection. SIGTERM "
-      "drains.");
+      "drains. What no flag says\nis taken from the environment (docs/settings.md).");
   verb->add_option("--listen", options->listen, "HOST:PORT to serve gRPC at; port 0 picks one")
       ->required();
   verb->add_option("--lanes", options->lanes, "lanes to take; inline is always taken")
@@ -265,7 +289,7 @@ void AddWorkerCommand(CLI::App& app, int* exit_code) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   verb->add_flag("--json", options->json, "one JSON object a line");
-  verb->callback([options, exit_code] { *exit_code = Work(*options); });
+  verb->callback([options, verb, exit_code] { *exit_code = Work(*verb, *options); });
 }
 
 }  // namespace tensorferry::tools

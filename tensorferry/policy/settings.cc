@@ -370,7 +370,8 @@ void Derive(const SettingSources& sources, Settings* out) {
   };
   out->remote_lane = out->mode == Mode::kRemote || out->pixel_rdma;
   derived("remote_lane");
-  if (out->remote_lane && out->listen_ip.empty() && sources.end != SettingEnd::kWorker) {
+  if (out->remote_lane && out->listen_ip.empty() && !sources.finds_address &&
+      sources.end != SettingEnd::kWorker) {
     out->warnings.push_back(
         "lane remote is on, but listen_ip is empty, so that a gateway does not serve it: set "
         "SMG_RDMA_LISTEN_IP or --rdma-listen-ip");

@@ -146,6 +146,8 @@ struct SettingSources {
   EnvironmentLookup environment = {};
   // What is only for the other end is not looked up, so that it cannot be wrong here.
   SettingEnd end = SettingEnd::kBoth;
+  // The gateway finds an address by itself where listen_ip is empty.
+  bool finds_address = false;
 };
 
 // kBadOption.

@@ -286,6 +286,9 @@ TEST(Settings, TheLaneWithoutAnAddressIsWarnedOfAtTheGateway) {
   Environment environment{.variables = {{"SMG_MM_PIXEL_RDMA", "1"}}};
   SettingSources sources{.environment = environment.lookup()};
   EXPECT_THAT(ParseSettings(sources)->warnings, ElementsAre(HasSubstr("SMG_RDMA_LISTEN_IP")));
+  sources.finds_address = true;
+  EXPECT_THAT(ParseSettings(sources)->warnings, IsEmpty());
+  sources.finds_address = false;
   sources.end = SettingEnd::kWorker;
   EXPECT_THAT(ParseSettings(sources)->warnings, IsEmpty());
   environment.variables["SMG_RDMA_LISTEN_IP"] = "fd00::7";
