@@ -60,6 +60,16 @@ foreach(room IN LISTS rooms)
   endif()
 endforeach()
 
+# A user's module that is linked to the system's UCX, which NIXL must get along with. Skipped loudly where there is none.
+pkg_check_modules(ucx IMPORTED_TARGET ucx)
+if(ucx_FOUND)
+  add_library(tensorferry_ucx_module MODULE tests/peers/ucx_module.cc)
+  set_target_properties(tensorferry_ucx_module PROPERTIES PREFIX "")
+  target_link_libraries(tensorferry_ucx_module PRIVATE PkgConfig::ucx)
+  tensorferry_options(tensorferry_ucx_module)
+  add_dependencies(engine_test tensorferry_ucx_module)
+endif()
+
 # The command's parts make one more room.
 if(TENSORFERRY_BUILD_TOOLS)
   file(GLOB_RECURSE tools_tests CONFIGURE_DEPENDS tools/*_test.cc tools/*_testing.cc)

@@ -43,7 +43,18 @@ constexpr int kOwnSymbolsFirst = RTLD_DEEPBIND;
 constexpr int kOwnSymbolsFirst = RTLD_DEEPBIND;
 #endif
 
+// Where the system has drivers for verbs, UCX loads the system's libnl-route beside the wheel's own.
+// Both take the first rtnl_tc_register that they meet, so that one list has them all twice, and
+// taking them off at the end of the process crashes. Loaded before and alone, the system's meets
+// its own.
+void KeepLibnlsApart() {
+  if (::dlopen("libnl-route-3.so.200", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) == nullptr) {
+    (void)::dlerror();  // not there: then there is nothing to keep apart
+  }
+}
+
 absl::StatusOr<void*> Load(const NixlLibraryOptions& options) {
+  KeepLibnlsApart();
   constexpr int kFlags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | kOwnSymbolsFirst;
   std::vector<std::string> candidates;
   if (options.dir.empty()) {
