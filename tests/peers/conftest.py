@@ -1,6 +1,9 @@
 """What all tests with the stock peers share: that the peers are there, and that they work with each other here."""
 
+from pathlib import Path
+
 import pytest
+from ferry import run
 from peers import stock
 
 
@@ -29,3 +32,11 @@ def control(peers: None) -> dict[int, stock.Pulled]:
             f"the stock pair does not work here: the machine is at fault, not what is tested. {error}", pytrace=False
         )
     return pulled
+
+
+@pytest.fixture
+def nixl(command: Path, control: dict[int, stock.Pulled]) -> None:
+    """For tests of the command: it has the engine, and the stock pair works."""
+    del control
+    if "nixl" not in run(command, "export", "--help").out:
+        pytest.skip("this command has no engine nixl: Tensorferry is NOT tested against SMG's peers")

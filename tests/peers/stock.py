@@ -364,11 +364,18 @@ class Caller(Driver):
         dtype: str = "uint8",
         room: int = 7,
         request_id: str = "encode-1",
+        timeout: float | None = None,
     ) -> Answer:
         """`accepted`, or a gRPC `code` and its `error`. The payload is {LANE: ...}: inline, shm or remote."""
-        self.say(payload=payload, shape=list(shape), dtype=dtype, room=room, request_id=request_id)
+        self.say(payload=payload, shape=list(shape), dtype=dtype, room=room, request_id=request_id, timeout=timeout)
         return self.next()
 
+    def begin_lease(self, lease: Lease, *, transport: str = "nixl", **options: Any) -> None:
+        """encode_lease, whose answer is the next()."""
+        remote = {"transport": transport, "descriptor": lease.descriptor.hex(), "nbytes": lease.nbytes}
+        defaults = {"shape": [lease.nbytes], "dtype": "uint8", "room": lease.key, "request_id": "encode-1"}
+        self.say(payload={"remote": remote}, **{**defaults, "timeout": None, **options})
+
     def encode_lease(self, lease: Lease, **options: Any) -> Answer:
-        remote = {"transport": "nixl", "descriptor": lease.descriptor.hex(), "nbytes": lease.nbytes}
-        return self.encode({"remote": remote}, **{"shape": [lease.nbytes], "room": lease.key, **options})
+        self.begin_lease(lease, **options)
+        return self.next()

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from peers import stock
+from peers import ours, stock
 
 pytestmark = pytest.mark.usefixtures("control")
 
@@ -84,6 +84,28 @@ def test_fault_2_a_late_notification_frees_a_newer_lease_of_the_same_key() -> No
         assert OTHER_STAMP in worker.pull(newer)["error"]
 
 
+def test_fault_3_a_reader_that_stops_in_mid_read_gets_bytes_of_two_tensors() -> None:
+    """A shorter tensor in the same slot leaves the old trailer in place, so both stamps are the old ones."""
+    large = 16 * stock.MIB  # more than sockets hold
+    with (
+        stock.Exporter(slots=1, slot_bytes=17 * stock.MIB, ttl=1) as gateway,
+        stock.Puller({"SMG_RDMA_READ_TIMEOUT_S": "60"}) as worker,
+    ):
+        assert worker.pull(gateway.export(1))["sha256"]
+        lease = gateway.export(2, large)
+        gateway.process.send_signal(signal.SIGSTOP)
+        pull = worker.start(lease)
+        ours.wait_until(lambda: ours.unread(gateway.process.pid) > 0, "the READ has been asked for")
+        worker.process.send_signal(signal.SIGSTOP)
+        gateway.process.send_signal(signal.SIGCONT)
+        ours.wait_until(lambda: ours.unsent(gateway.process.pid) > 0, "the READ is under way")
+        newer = gateway.export(3, large - 1000)
+        assert newer.address == lease.address
+        worker.process.send_signal(signal.SIGCONT)
+        answer = worker.result(pull)
+        assert answer["sha256"] not in (lease.sha256, newer.sha256), "delivered, and wrong"
+
+
 def test_fault_13_a_second_gateway_is_never_reached() -> None:
     """All gateways have one agent name, and a worker's agent refuses the metadata of the second."""
     with stock.Exporter() as first, stock.Exporter() as second, stock.Puller() as worker, stock.Puller() as fresh:
@@ -132,6 +154,19 @@ def test_fault_16_a_failure_before_the_read_leaks_the_slot_until_the_ttl() -> No
             assert took < 2 if key == 1 else took >= 3
             if key == 1:
                 agent.notify(b"4", b"5", b"6")
+
+
+def test_fault_16_so_does_an_address_that_cannot_be_read() -> None:
+    """One outside the gateway's memory is taken for metadata that do not come, for five seconds."""
+    with stock.Exporter(slots=2) as gateway, stock.Puller() as worker:
+        outside, misaligned = gateway.export(1), gateway.export(2)
+        answer = worker.pull(outside.at(address=outside.address + (1 << 40)))
+        assert NOT_READY in answer["error"]
+        assert answer["seconds"] >= HANDSHAKE_SECONDS
+        assert OTHER_STAMP in worker.pull(misaligned.at(address=misaligned.address + 3))["error"]
+        # That READ has freed its slot, for all that it brought; the other one waits for the TTL.
+        assert gateway.export(3).address == misaligned.address
+        assert gateway.try_export(4) is None
 
 
 def test_fault_17_one_notification_that_is_no_text_loses_the_good_ones() -> None:
@@ -194,6 +229,16 @@ def test_fault_22_a_missing_library_aborts_the_gateway(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=rf"ended \({-signal.SIGABRT}\)"):
         with stock.Exporter(lib=tmp_path):
             pass
+
+
+def test_fault_23_a_gateway_that_ends_crashes() -> None:
+    """Where the host has drivers for verbs: two copies of libnl meet in the process, and take each other apart."""
+    verbs = any(Path("/usr/lib").glob("*/libefa.so.1"))
+    with stock.Exporter() as gateway:
+        gateway.export(1)
+        assert gateway.process.stdin is not None
+        gateway.process.stdin.close()
+        assert gateway.process.wait() == (-signal.SIGSEGV if verbs else 0)
 
 
 def test_fault_42_what_was_freed_can_still_be_read() -> None:

@@ -21,6 +21,8 @@ constexpr uint64_t kReleaseBytes = 8;
 constexpr Duration kQuarantineLook = std::chrono::milliseconds(5);
 constexpr Duration kReleaseLook = std::chrono::milliseconds(1);
 constexpr Duration kFetchLook = std::chrono::milliseconds(1);
+// What a notification that belongs to no READ gets to leave this process.
+constexpr Duration kLinger = std::chrono::milliseconds(200);
 
 Instant Now() { return RealClock().Now(); }
 
@@ -130,8 +132,10 @@ void NixlGateways::Run() {
         if (close_at == kNever) close_at = SaturatingAdd(now, options_.close_timeout);
         const bool silent = std::all_of(gateways_.begin(), gateways_.end(),
                                         [](const auto& g) { return g.second.unread.empty(); });
-        if ((quarantine_.empty() && silent && releases_.empty()) || now >= close_at) return;
+        const bool told = silent && releases_.empty() && now >= linger_until_;
+        if ((quarantine_.empty() && told) || now >= close_at) return;
         wake = std::min(wake, close_at);
+        if (now < linger_until_) wake = std::min(wake, linger_until_);
       }
     }
     (void)PollUntil(&waits, wake, Now());
@@ -196,6 +200,7 @@ void NixlGateways::Tell(const Connection& connection, const Unread& unread) {
     if (read.ok()) return releases_.push_back(*std::move(read));
   }
   const absl::Status s = connection.agent->Notify(*connection.peer, text);
+  linger_until_ = Now() + kLinger;
   if (!s.ok()) Log(options_.log, LogLevel::kDebug, StdView(s.message()));
 }
 

@@ -123,7 +123,9 @@ class NixlGateways {
   mutable std::mutex mu_;
   std::map<SocketAddress, Gateway> gateways_;
   std::vector<Resting> quarantine_;
-  std::vector<std::unique_ptr<NixlRead>> releases_;  // the thread's
+  // The thread's.
+  std::vector<std::unique_ptr<NixlRead>> releases_;
+  Instant linger_until_ = {};  // for the last notification that belongs to no READ
   bool stopping_ = false;
   std::thread thread_;
 };

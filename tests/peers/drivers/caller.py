@@ -40,7 +40,7 @@ encoder = tokenspeed_encoder_pb2_grpc.TokenSpeedEncoderStub(channel)
 say(event="ready")
 for line in asked():
     try:
-        say(accepted=encoder.Encode(request(line)).accepted)
+        say(accepted=encoder.Encode(request(line), timeout=line["timeout"]).accepted)
     except grpc.RpcError as error:
         say(code=error.code().name, error=error.details())
 os._exit(0)

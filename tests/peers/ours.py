@@ -1,0 +1,152 @@
+"""The command at one end of SMG's peers: started with their NIXL, over TCP; and what /proc says of it."""
+
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import ferry
+from ferry import Event, Result, Running
+from peers import stock
+
+# Held to what the peers use.
+OVER_TCP = ["env", "UCX_TLS=tcp"]
+# What a machine with much else to do may take for something that happens at once.
+LIMIT = 60.0
+
+
+def with_lib() -> list[str | Path]:
+    return ["--nixl-lib", stock.nixl_lib()]
+
+
+def pull_arguments(lease: stock.Lease, *args: str | Path) -> list[str | Path]:
+    what = ["--descriptor", lease.descriptor.hex(), "--nbytes", str(lease.nbytes)]
+    return ["pull", "--json", "--transport", "nixl", *with_lib(), *what, *args]
+
+
+def pull(command: Path, lease: stock.Lease, *args: str | Path) -> Result:
+    return ferry.run(command, *pull_arguments(lease, *args), prefix=OVER_TCP)
+
+
+def start_pull(command: Path, lease: stock.Lease, *args: str | Path) -> Running:
+    return Running(command, *pull_arguments(lease, *args), prefix=OVER_TCP)
+
+
+@contextmanager
+def exporter(command: Path, *args: str | Path) -> Iterator[Running]:
+    with ferry.exporter(command, *with_lib(), *args, engine="nixl", prefix=OVER_TCP) as running:
+        yield running
+
+
+@contextmanager
+def worker(command: Path, *args: str | Path) -> Iterator[Running]:
+    with ferry.worker(command, "--engine", "nixl", *with_lib(), *args, prefix=OVER_TCP) as running:
+        yield running
+
+
+def send_arguments(to: str, *args: str | Path) -> list[str | Path]:
+    return ["send", "--json", "--to", to, "--engine", "nixl", "--lane", "remote", *with_lib(), *args]
+
+
+class Rows:
+    """All that a process prints, read as it comes: one whose output nobody reads stops sooner or later."""
+
+    def __init__(self, running: Running) -> None:
+        self.rows: list[Event] = []
+        self._stdout = running.process.stdout
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self._stdout is not None
+        for line in self._stdout:
+            with suppress(json.JSONDecodeError):  # cut off by a signal
+                self.rows.append(json.loads(line))
+
+    def all(self) -> list[Event]:
+        """When the process has ended."""
+        self._thread.join()
+        return self.rows
+
+
+@contextmanager
+def collected(running: Running) -> Iterator[Rows]:
+    """Kills the process in the end, if it has not ended."""
+    with running:
+        rows = Rows(running)
+        try:
+            yield rows
+        finally:
+            running.process.kill()
+            rows.all()
+
+
+def lease_of(exported: Event) -> stock.Lease:
+    assert exported["event"] == "exported", exported
+    assert exported["transport"] == "nixl"
+    return stock.Lease.of(bytes.fromhex(exported["descriptor"]), exported["nbytes"])
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < until, f"not in {LIMIT:g} s: {what}"
+        time.sleep(0)
+
+
+def lives(pid: int) -> bool:
+    """A zombie does not."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+def agents_of(pid: int) -> list[int]:
+    """The agents that a gateway process has started."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            name, rest = re.fullmatch(r"\d+ \((.*)\) (.*)", (entry / "stat").read_text().strip(), re.DOTALL).groups()  # type: ignore[union-attr]
+            state, parent = rest.split()[:2]
+            if name == "tensorferry-nix" and state not in "ZX" and int(parent) == pid:
+                found.append(int(entry.name))
+    return found
+
+
+def agent_of(pid: int) -> int:
+    """The agent of a gateway, which may be starting another at this moment."""
+    wait_until(lambda: len(agents_of(pid)) == 1, f"one agent of {pid}")
+    return agents_of(pid)[0]
+
+
+def _sockets(pid: int) -> Iterator[tuple[str, str, int, int]]:
+    """Of each TCP socket of a process: local port and state, in hexadecimal, unsent and unread bytes."""
+    inodes = set()
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                inodes.add(os.readlink(descriptor).removeprefix("socket:[").removesuffix("]"))  # noqa: PTH115
+        for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[9] in inodes:
+                unsent, unread = words[4].split(":")
+                yield words[1].partition(":")[2], words[3], int(unsent, 16), int(unread, 16)
+
+
+def unread(pid: int) -> int:
+    """How many bytes wait for a process, a stopped one perhaps, on its connections."""
+    return sum(waiting for _, state, _, waiting in _sockets(pid) if state == "01")
+
+
+def unsent(pid: int) -> int:
+    """How many bytes of a process wait for those that it sends to."""
+    return sum(waiting for _, state, waiting, _ in _sockets(pid) if state == "01")
+
+
+def connected(pid: int) -> bool:
+    """Whether a process has a connection to another, or is about to."""
+    return any(state in ("01", "02") for _, state, _, _ in _sockets(pid))
