@@ -150,3 +150,10 @@ def unsent(pid: int) -> int:
 def connected(pid: int) -> bool:
     """Whether a process has a connection to another, or is about to."""
     return any(state in ("01", "02") for _, state, _, _ in _sockets(pid))
+
+
+def switches(pid: int) -> int:
+    """How often a process's first thread has gone to sleep."""
+    status = Path(f"/proc/{pid}/task/{pid}/status").read_text()
+    (count,) = re.findall(r"^voluntary_ctxt_switches:\s+(\d+)$", status, re.MULTILINE)
+    return int(count)

@@ -207,6 +207,27 @@ def test_a_stopped_agent_holds_up_no_gateway(command: Path, tmp_path: Path) -> N
         ours.wait_until(lambda: not ours.lives(child), "its agent has gone")
 
 
+def test_an_agent_sleeps_when_nobody_may_read(command: Path, tmp_path: Path) -> None:
+    """It looks for notifications often while there are leases, and seldom when the last has ended, however."""
+    source = make_file(tmp_path / "source", 1000)
+    with ours.exporter(command, "--ttl", "1") as gateway:
+        child = ours.agent_of(gateway.pid)
+
+        def looks() -> int:
+            """In a quarter of a second, by the thread that looks."""
+            before = ours.switches(child)
+            time.sleep(0.25)
+            return ours.switches(child) - before
+
+        for key, end in ((1, "cancelled"), (2, "expired")):
+            export(gateway, key, source)
+            if end == "cancelled":
+                ours.wait_until(lambda: looks() > 100, "the agent looks often")
+                gateway.say(f"cancel {key}")
+            assert gateway.next() == {"event": end, "key": key}
+            ours.wait_until(lambda: looks() < 50, "the agent looks seldom")
+
+
 def test_workers_killed_in_mid_read(
     command: Path, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

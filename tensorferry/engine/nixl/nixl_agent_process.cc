@@ -85,11 +85,11 @@ std::optional<NixlAgentOrder> DecodeOrder(std::string_view packet) {
   return order;
 }
 
-// False when the other end is gone.
-bool SendPacket(int socket, std::string_view packet) {
+// False when the other end is gone; with MSG_DONTWAIT also when it does not take what it was sent.
+bool SendPacket(int socket, std::string_view packet, int flags = 0) {
   ssize_t n;
   do {
-    n = ::send(socket, packet.data(), packet.size(), MSG_NOSIGNAL);
+    n = ::send(socket, packet.data(), packet.size(), MSG_NOSIGNAL | flags);
   } while (n < 0 && errno == EINTR);
   return n >= 0;
 }
@@ -267,10 +267,10 @@ NixlAgentProcess::~NixlAgentProcess() {
   }
 }
 
-void NixlAgentProcess::SetBusy(bool busy) {
+bool NixlAgentProcess::SetBusy(bool busy) {
   const char packet = static_cast<char>(busy ? Packet::kBusy : Packet::kIdle);
-  // A dead agent is noticed by whoever reads from it.
-  (void)SendPacket(fd(), {&packet, 1});
+  // A dead agent is noticed by whoever reads from it, and a stopped one must not stop the gateway.
+  return SendPacket(fd(), {&packet, 1}, MSG_DONTWAIT);
 }
 
 absl::Status NixlAgentProcess::TakeNotifications(

@@ -65,8 +65,9 @@ class NixlAgentProcess {
   uint64_t arena_address() const { return arena_address_; }
   pid_t pid() const { return pid_; }
   int fd() const { return socket_.get(); }
-  // While readers may read, it looks for notifications often.
-  void SetBusy(bool busy);
+  // While readers may read, it looks for notifications often. Never blocks: false when it could not
+  // be told.
+  bool SetBusy(bool busy);
   // Never blocks.
   absl::Status TakeNotifications(const std::function<void(std::string_view)>& on_notification);
 

@@ -32,7 +32,7 @@ class AgentHome {
   virtual ~AgentHome() = default;
   virtual const std::string& metadata() const = 0;
   virtual uint64_t arena_address() const = 0;
-  virtual void SetBusy(bool busy) = 0;
+  virtual bool SetBusy(bool busy) = 0;
   // Appends what to poll for, and lowers *wake.
   virtual void AddWaits(std::vector<pollfd>* waits, Instant* wake) const = 0;
   virtual absl::Status Take(const std::function<void(std::string_view)>& on_notification) = 0;
@@ -44,7 +44,7 @@ class ElsewhereHome final : public AgentHome {
       : process_(std::move(process)) {}
   const std::string& metadata() const override { return process_->metadata(); }
   uint64_t arena_address() const override { return process_->arena_address(); }
-  void SetBusy(bool busy) override { process_->SetBusy(busy); }
+  bool SetBusy(bool busy) override { return process_->SetBusy(busy); }
   void AddWaits(std::vector<pollfd>* waits, Instant*) const override {
     waits->push_back({process_->fd(), POLLIN, 0});
   }
@@ -62,7 +62,10 @@ class HereHome final : public AgentHome {
       : agent_(std::move(agent)), metadata_(std::move(metadata)), address_(address) {}
   const std::string& metadata() const override { return metadata_; }
   uint64_t arena_address() const override { return address_; }
-  void SetBusy(bool busy) override { busy_ = busy; }
+  bool SetBusy(bool busy) override {
+    busy_ = busy;
+    return true;
+  }
   void AddWaits(std::vector<pollfd>*, Instant* wake) const override {
     if (busy_) *wake = std::min(*wake, RealClock().Now() + kBusyLook);
   }
@@ -122,7 +125,8 @@ class Engine final : public NixlExportEngine {
 
   bool Retire(const wire::LeaseRef& ref) override {
     const std::lock_guard<std::mutex> lock(mu_);
-    live_.erase(ref.generation);
+    // Else an agent that has nobody left to wait for would go on looking.
+    if (live_.erase(ref.generation) > 0 && live_.empty()) Wake();
     return true;
   }
 
@@ -202,8 +206,7 @@ class Engine final : public NixlExportEngine {
       busy = !live_.empty();
     }
     if (busy == busy_) return;
-    busy_ = busy;
-    home_->SetBusy(busy);
+    if (home_->SetBusy(busy)) busy_ = busy;
   }
 
   void Take(Instant now) {
