@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ class Host:
         return ["ip", "netns", "exec", self.name]
 
 
-def _ip(*args: str) -> None:
-    subprocess.run(["ip", *args], check=True, capture_output=True, text=True)
+def _ip(*args: str) -> str:
+    return subprocess.run(["ip", *args], check=True, capture_output=True, text=True).stdout
 
 
 def require_namespaces() -> None:
@@ -62,6 +63,10 @@ def two_hosts() -> Iterator[tuple[Host, Host]]:
             _ip("-n", host.name, "addr", "add", f"{host.v4}/24", "dev", end)
             _ip("-n", host.name, "addr", "add", f"{host.v6}/64", "dev", end, "nodad")
             _ip("-n", host.name, "link", "set", end, "up")
+        for host, end in ((a, f"{tag}va"), (b, f"{tag}vb")):
+            # UCX looks once, when it starts, which interfaces carry.
+            while "state UP" not in _ip("-n", host.name, "link", "show", "dev", end):
+                time.sleep(0.001)
         yield a, b
     finally:
         for host in made:
@@ -70,9 +75,7 @@ def two_hosts() -> Iterator[tuple[Host, Host]]:
 
 def cut(host: Host) -> None:
     """Takes the host off the network: nothing answers any more, not even with a refusal."""
-    for line in subprocess.run(
-        ["ip", "-n", host.name, "-o", "link"], check=True, capture_output=True, text=True
-    ).stdout.splitlines():
+    for line in _ip("-n", host.name, "-o", "link").splitlines():
         name = line.split(":")[1].strip().partition("@")[0]
         if name != "lo":
             _ip("-n", host.name, "link", "set", name, "down")
