@@ -32,6 +32,9 @@ constexpr StockText kStockTexts[] = {
     {"landing-ring starvation", Reason::kLandingFull},
     {"NIXL READ timed out", Reason::kTimedOut},
     {"NIXL READ state=", Reason::kPeerClosed},
+    // What NIXL's binding raises by itself: REMOTE_DISCONNECT and NOT_FOUND of a gateway whose agent is another one by
+    // now.
+    {"NIXL_ERR_", Reason::kPeerClosed},
     {"remote pixel size mismatch", Reason::kSizeMismatch},
     {"slot generation mismatch", Reason::kBadGeneration},
     {"TensorData.shm byte length mismatch", Reason::kSizeMismatch},

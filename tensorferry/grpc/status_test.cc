@@ -71,6 +71,8 @@ TEST(ReadStockPullFailure, KnowsWhatSmgsWorkersSay) {
             Reason::kLandingFull);
   EXPECT_EQ(reason(kInternal, "NIXL READ timed out room=7"), Reason::kTimedOut);
   EXPECT_EQ(reason(kInternal, "NIXL READ state=ERR room=7"), Reason::kPeerClosed);
+  EXPECT_EQ(reason(kInternal, "NIXL_ERR_REMOTE_DISCONNECT"), Reason::kPeerClosed);
+  EXPECT_EQ(reason(kInternal, "NIXL_ERR_NOT_FOUND"), Reason::kPeerClosed);
   EXPECT_EQ(reason(kBad, "encode: slot generation mismatch room=7 expected=1 header=2 trailer=2"),
             Reason::kBadGeneration);
   EXPECT_EQ(reason(kInternal, "encode: remote payload but landing pool unavailable"),

@@ -74,6 +74,25 @@ def test_a_late_notification_ends_no_newer_lease(command: Path, tmp_path: Path) 
             expect_read(command, gateway, newer, source)
 
 
+def test_a_descriptor_from_before_a_restart_names_nothing(command: Path, tmp_path: Path) -> None:
+    """Fault 4: a stock gateway counts from one again."""
+    source = make_file(tmp_path / "source", 1000)
+    listen = f"127.0.0.1:{stock.free_port()}"
+    stamps, former = set(), None
+    for _ in range(3):
+        with ours.exporter(command, "--listen", listen) as gateway:
+            lease = export(gateway, 1, source)
+            stamps.add(lease.stamp)
+            if former is not None:
+                for address in (former.address, lease.address):
+                    row = ours.pull(command, former.at(address=address)).row()
+                    assert row["code"] in ("bad_generation", "out_of_range"), row
+                lease = export(gateway, 2, source)
+            expect_read(command, gateway, lease, source)
+            former = lease
+    assert len(stamps) == 3
+
+
 def test_what_is_no_key_costs_no_good_notification(command: Path, tmp_path: Path) -> None:
     """Fault 17: of those that a stock gateway finds together with one that is no text, it loses all."""
     source = make_file(tmp_path / "source", 1000)
@@ -171,7 +190,7 @@ def test_a_worker_stopped_in_mid_read_past_the_ttl(command: Path, tmp_path: Path
         expect_read(command, gateway, export(gateway, 4, small), small)
 
 
-def test_a_gateway_stopped_past_the_deadline_and_continued(command: Path, tmp_path: Path) -> None:
+def test_our_gateway_stopped_past_the_deadline_and_continued(command: Path, tmp_path: Path) -> None:
     """A pull from it ends in time, and when it goes on it serves as before."""
     source = make_file(tmp_path / "source", 64 * KIB)
     with ours.exporter(command) as gateway, stock.Puller() as stock_worker:

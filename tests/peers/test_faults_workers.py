@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ferry import Event, Running
+from ferry import Event, Running, run
 from peers import ours, stock
 
 pytestmark = pytest.mark.usefixtures("nixl")
@@ -245,7 +245,7 @@ def test_an_unreachable_gateway_beside_a_healthy_one(command: Path) -> None:
             expect_pulled(worker, caller, gateway.export(99))
 
 
-def test_a_gateway_stopped_past_the_deadline_and_continued(command: Path) -> None:
+def test_a_stock_gateway_stopped_past_the_deadline_and_continued(command: Path) -> None:
     """Fault 9: what a READ brings later lands in memory that nobody else has, and its slot comes back."""
     with (
         stock.Exporter(slots=1, slot_bytes=8 * stock.MIB) as gateway,
@@ -263,3 +263,12 @@ def test_a_gateway_stopped_past_the_deadline_and_continued(command: Path) -> Non
         for key in range(10):  # while the other READ still comes
             expect_pulled(worker, caller, healthy.export(key, 4 * stock.MIB))
         expect_pulled(worker, caller, gateway.export(2, 8 * stock.MIB - stock.FRAME_BYTES))
+
+
+def test_a_worker_without_landing_memory_offers_no_nixl(command: Path, tmp_path: Path) -> None:
+    """Fault 50: a stock one looks ready, and lets every pull wait."""
+    (file,) = arrays(tmp_path, stock.MIB)
+    with ours.worker(command, "--landing-bytes", "0") as worker:
+        result = run(command, *ours.send_arguments(worker.listen, file), prefix=ours.OVER_TCP)
+        assert result.code == 1
+        assert result.row()["code"] in ("lane_off", "too_large"), result.out

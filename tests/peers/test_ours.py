@@ -1,10 +1,12 @@
 """The command at either end of SMG's real peers: bytes arrive, and slots and leases come back."""
 
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ferry import make_file, run, sha256
+from ferry import Running, make_file, run, sha256
 from peers import ours, stock
 
 pytestmark = pytest.mark.usefixtures("nixl")
@@ -85,3 +87,19 @@ def test_a_stock_encoder_takes_what_we_send(command: Path, tmp_path: Path, lane:
                 name: row[name] for name in ("shape", "dtype", "sha256")
             }
     assert sorted(Path("/dev/shm").glob("smg-*")) == before
+
+
+def test_a_stock_worker_takes_another_lane_when_the_agent_was_restarted(command: Path, tmp_path: Path) -> None:
+    """It never reads from a second one (fault 14), which we know before it is asked to."""
+    array = tmp_path / "array.npy"
+    np.save(array, np.arange(1 << 18, dtype=np.uint8))
+    arguments = ["--assume-pull", "--allow-fallback", "--repeat", "100000", "--arena-bytes", str(64 << 20)]
+    with stock.Encoder() as encoder:
+        with Running(command, *ours.send_arguments(encoder.listen, array, *arguments), prefix=ours.OVER_TCP) as send:
+            assert send.next()["transport"] == "nixl"
+            os.kill(ours.agent_of(send.pid), signal.SIGKILL)
+            row = send.until(lambda row: row["reason"] == "agent_restarted")
+            assert row["transport"] == "grpc"
+            received = encoder.next()
+            while received["sha256"] != row["sha256"]:
+                received = encoder.next()

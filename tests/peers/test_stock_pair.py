@@ -106,6 +106,13 @@ def test_fault_3_a_reader_that_stops_in_mid_read_gets_bytes_of_two_tensors() -> 
         assert answer["sha256"] not in (lease.sha256, newer.sha256), "delivered, and wrong"
 
 
+def test_fault_4_stamps_begin_at_one_in_every_life() -> None:
+    """So that a descriptor from before a restart matches, where the address is the same."""
+    for _ in range(2):
+        with stock.Exporter() as gateway:
+            assert [gateway.export(key).stamp for key in (7, 8)] == [1, 2]
+
+
 def test_fault_13_a_second_gateway_is_never_reached() -> None:
     """All gateways have one agent name, and a worker's agent refuses the metadata of the second."""
     with stock.Exporter() as first, stock.Exporter() as second, stock.Puller() as worker, stock.Puller() as fresh:

@@ -196,6 +196,16 @@ TEST_F(WithNixlEngine, ManyGatewaysOfOneNameWork) {
   }
 }
 
+// Fault 45.
+TEST_F(WithNixlEngine, PullersHaveNamesOfTheirOwn) {
+  Gateway g = MakeGateway();
+  const auto second = MakePuller({});
+  for (int round = 0; round < 3; ++round) {
+    ExpectPulled(*engine_, g, Offer(g, 65536));
+    ExpectPulled(*second, g, Offer(g, 65536));
+  }
+}
+
 TEST_F(WithNixlEngine, AnAgentThatDiesIsReplacedAndReachedInTheSamePull) {
   Gateway g = MakeGateway();
   ExpectPulled(*engine_, g, Offer(g, 65536));
