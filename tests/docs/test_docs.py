@@ -90,18 +90,26 @@ def test_the_readme_shows_the_demo_as_it_is() -> None:
         assert column in text
 
 
-@pytest.mark.parametrize("document", ["shm_files.md", "lanes.md"])
-def test_the_tests_that_documents_name_exist(document: str) -> None:
-    """These say which test shows what."""
+@pytest.mark.parametrize(("document", "least"), [("shm_files.md", 30), ("lanes.md", 30), ("nixl.md", 90)])
+def test_the_tests_that_documents_name_exist(document: str, least: int) -> None:
+    """They say which test shows what."""
     tests = [*ROOT.glob("tensorferry/**/*_test.cc"), *ROOT.glob("tests/**/test_*.py")]
     sources = "\n".join(file.read_text() for file in tests)
     text = (ROOT / "docs" / document).read_text()
-    named = re.findall(r"`((?:\w+\.\w+)|(?:test_\w+))`", text)
-    assert len(named) > 30
+    named = re.findall(r"`((?:[A-Z]\w+\.[A-Z]\w+)|(?:test_\w+))`", text)
+    assert len(named) > least
     for name in named:
         suite, _, test = name.rpartition(".")
         wanted = rf"\({suite}, {test}\)" if suite else rf"def {name}\("
         assert re.search(wanted, sources), name
+
+
+def test_every_fault_of_the_nixl_lane_has_a_test() -> None:
+    """The table of docs/nixl.md: each number once, in order, none without a test."""
+    rows = re.findall(r"^\| (\d+) \|.*\| ([^|]*) \|$", (ROOT / "docs" / "nixl.md").read_text(), re.MULTILINE)
+    wanted = [*range(1, 25), *range(34, 41), *range(42, 47), 49, 50]
+    assert [int(number) for number, _ in rows] == wanted
+    assert all("`" in tests for _, tests in rows)
 
 
 def test_every_reason_is_documented() -> None:
