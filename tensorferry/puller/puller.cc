@@ -36,23 +36,32 @@ class AsyncLoop {
     return loop;
   }
 
+  ~AsyncLoop() { Stop(); }
+
   // Everything that is under way must end by itself: the puller's shutdown switch is on.
-  ~AsyncLoop() {
-    if (!thread_.joinable()) return;
+  void Stop() {
     {
       const std::lock_guard<std::mutex> lock(mu_);
       stopping_ = true;
     }
     (void)::eventfd_write(wake_.get(), 1);
-    thread_.join();
+    const std::lock_guard<std::mutex> lock(join_mu_);
+    if (thread_.joinable()) thread_.join();
   }
 
   void Submit(std::unique_ptr<PullTask> task, OnDone on_done) {
     {
       const std::lock_guard<std::mutex> lock(mu_);
-      incoming_.push_back({std::move(task), std::move(on_done)});
+      if (!stopping_) {
+        incoming_.push_back({std::move(task), std::move(on_done)});
+        (void)::eventfd_write(wake_.get(), 1);
+        return;
+      }
     }
-    (void)::eventfd_write(wake_.get(), 1);
+    // No thread is left to do it, and with the switch on the first step is the last.
+    while (task->Step() != PullTask::Progress::kDone) {
+    }
+    on_done(task->TakeResult());
   }
 
  private:
@@ -88,6 +97,7 @@ class AsyncLoop {
   std::mutex mu_;
   std::vector<Incoming> incoming_;
   bool stopping_ = false;
+  std::mutex join_mu_;  // who comes second waits for the one who joins
   std::thread thread_;
 };
 
@@ -156,9 +166,11 @@ absl::StatusOr<std::unique_ptr<Puller>> Puller::Create(PullerOptions options) {
 
 Puller::Puller(std::shared_ptr<PullerCore> core) : core_(std::move(core)) {}
 
-Puller::~Puller() {
+Puller::~Puller() { Close(); }
+
+void Puller::Close() {
   core_->context.shutdown.Cancel();
-  core_->loops.clear();
+  for (const auto& loop : core_->loops) loop->Stop();
 }
 
 absl::StatusOr<View> Puller::Pull(const Handle& handle, const PullOptions& options) {

@@ -106,7 +106,11 @@ class PullerCore;
 class TENSORFERRY_EXPORT Puller {
  public:
   static absl::StatusOr<std::unique_ptr<Puller>> Create(PullerOptions options);
-  ~Puller();  // cancels what is under way (kShutDown), then joins
+  ~Puller();  // Close()
+
+  // Ends what is under way, in this and every other thread, and all that comes later with
+  // kShutDown; when it returns, every callback has been called. Not from a callback. Idempotent.
+  void Close();
 
   absl::StatusOr<View> Pull(const Handle& handle, const PullOptions& options);
   // `into` must be exactly handle.nbytes long.

@@ -349,6 +349,36 @@ TEST(PullerTest, CancellationEndsAHangingPull) {
   EXPECT_EQ(puller->stats().landing_used_bytes, 0);
 }
 
+TEST(PullerTest, ClosingEndsThePullsOfEveryThreadAndAllThatComeLater) {
+  ExporterForTest gateway;
+  const Lease lease = gateway->Export(Pattern(100, 1), {});
+  const Handle handle = HandleOf(lease, kRemote);
+  std::promise<void> begun;
+  std::atomic<bool> first = true;
+  auto puller = FaultyPuller("tcp", [&](const engine::PullRequest&) {
+    if (first.exchange(false)) begun.set_value();
+    return Fault{.kind = Fault::Kind::kHang};
+  });
+  absl::Status waited;
+  std::thread waiter([&] { waited = puller->Pull(handle, {.timeout = seconds(600)}).status(); });
+  begun.get_future().wait();
+  std::promise<absl::Status> ended;
+  puller->PullAsync(handle, {.timeout = seconds(600)},
+                    [&](absl::StatusOr<View> view) { ended.set_value(view.status()); });
+  puller->Close();
+  std::future<absl::Status> called = ended.get_future();
+  ASSERT_EQ(called.wait_for(seconds(0)), std::future_status::ready);
+  EXPECT_EQ(ReasonOf(called.get()), Reason::kShutDown);
+  waiter.join();
+  EXPECT_EQ(ReasonOf(waited), Reason::kShutDown);
+
+  puller->Close();
+  EXPECT_EQ(ReasonOf(puller->Pull(handle, {}).status()), Reason::kShutDown);
+  absl::Status late;
+  puller->PullAsync(handle, {}, [&](absl::StatusOr<View> view) { late = view.status(); });
+  EXPECT_EQ(ReasonOf(late), Reason::kShutDown);
+}
+
 TEST(PullerTest, DestroyingThePullerEndsItsAsynchronousPulls) {
   ExporterForTest gateway;
   const Lease lease = gateway->Export(Pattern(100, 1), {});
