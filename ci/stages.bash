@@ -2,13 +2,13 @@
 # A stage leaves its tests' outcomes in build/results/STAGE (JUnit XML, or checks.txt), where ci/tally.py counts them.
 # shellcheck shell=bash disable=SC2154,SC2034 # dev and its parts share variables
 
-readonly stages=(format unit process peers install tidy asan fuzz tsan)
+readonly stages=(format unit process peers install python tidy asan fuzz tsan)
 readonly python=$root/.venv/bin/python
 
 declare -A stage_titles=(
   [format]="format and lint" [unit]="build and unit tests" [process]="process tests"
   [peers]="the stock peers"
-  [install]="install and use" [tidy]="clang and clang-tidy" [asan]="ASan and UBSan" [fuzz]="fuzz" [tsan]="TSan"
+  [install]="install and use" [python]="the Python package" [tidy]="clang and clang-tidy" [asan]="ASan and UBSan" [fuzz]="fuzz" [tsan]="TSan"
 )
 
 # Which tests: set by ./dev test.
@@ -54,7 +54,7 @@ run_pytest() { # FOLDER TESTS...
 }
 
 run_process_tests() { # FOLDER
-  run_pytest "$1" --ignore tests/install --ignore tests/peers tests
+  run_pytest "$1" --ignore tests/install --ignore tests/peers --ignore tests/python tests
 }
 
 stage_format() {
@@ -89,6 +89,10 @@ stage_peers() {
 
 stage_install() {
   compile build-shared && run_pytest build tests/install
+}
+
+stage_python() {
+  make_wheel && PYTHONPATH=$wheel_site run_pytest build tests/python
 }
 
 stage_asan() {

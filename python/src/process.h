@@ -1,0 +1,54 @@
+// What must not happen in a child made by fork(), nor while the interpreter ends.
+//
+//   RequireOwnProcess();                     // at the start of every call
+//   auto hold = OwnedHere(view.hold());      // forgotten, not released, in a child
+//
+// Threads do not survive a fork, but memory that is shared with a gateway does: a child that released a view would
+// release its parent's. Thread-safety: from any thread, with or without the GIL.
+#ifndef TENSORFERRY_PYTHON_SRC_PROCESS_H_
+#define TENSORFERRY_PYTHON_SRC_PROCESS_H_
+
+#include <Python.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace tensorferry::python {
+
+// Once, when the module is imported.
+void WatchForks();
+// This process is a child of the one that imported the module.
+bool IsForked();
+// Throws a RuntimeError that says what to do instead.
+void RequireOwnProcess();
+
+// Runs `what` with the GIL; not at all when the interpreter is ending, or in a child.
+void WithGil(const std::function<void()>& what);
+
+// As `hold`, but in a child its end has no effect.
+template <typename T>
+std::shared_ptr<T> OwnedHere(std::shared_ptr<T> hold) {
+  T* const object = hold.get();
+  return std::shared_ptr<T>(object, [hold = std::move(hold)](T*) mutable {
+    if (IsForked()) new std::shared_ptr<T>(std::move(hold));
+  });
+}
+
+// A Python object that C++ threads may hold and drop.
+class PyHold {
+ public:
+  // Takes over a reference.
+  explicit PyHold(PyObject* object) : object_(object) {}
+  ~PyHold();
+  PyHold(const PyHold&) = delete;
+  PyHold& operator=(const PyHold&) = delete;
+  PyObject* get() const { return object_; }
+
+ private:
+  PyObject* object_;
+};
+
+}  // namespace tensorferry::python
+
+#endif  // TENSORFERRY_PYTHON_SRC_PROCESS_H_
