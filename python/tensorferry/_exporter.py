@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tensorferry import _core, _nixl, _runtime
 from tensorferry._errors import Error
 from tensorferry._handle import Handle, checked_key
-from tensorferry._view import Tensor, checked_shape
+from tensorferry._view import Tensor, View, checked_shape
 
 if TYPE_CHECKING:
     import numpy
@@ -218,7 +218,7 @@ class Exporter:
 
         What is not contiguous is refused unless ``copy`` permits to gather it. ``key`` names the lease; None picks one.
         """
-        dtype = ""
+        dtype = tensor.dtype if isinstance(tensor, View) else ""
         if getattr(getattr(tensor, "dtype", None), "name", "") == "bfloat16":
             # ml_dtypes' arrays have neither interface.
             tensor, dtype = tensor.view("uint16"), "bfloat16"
