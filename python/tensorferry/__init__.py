@@ -21,6 +21,7 @@ from tensorferry._capabilities import Capabilities, describe_worker
 from tensorferry._errors import Error, InputError, OperationError, PullCancelledError, TimedOutError
 from tensorferry._exporter import Exporter, ExporterStats, Lease, Staged
 from tensorferry._handle import Descriptor, Handle, Way
+from tensorferry._message import TensorData
 from tensorferry._puller import Cancellation, Puller, PullerStats
 from tensorferry._receiver import Receiver
 from tensorferry._view import Tensor, View
@@ -44,6 +45,7 @@ __all__ = [
     "Receiver",
     "Staged",
     "Tensor",
+    "TensorData",
     "TimedOutError",
     "View",
     "Way",

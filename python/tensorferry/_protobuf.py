@@ -1,8 +1,10 @@
-"""As much of protobuf's encoding as Tensorferry's own messages need, so that no message type is registered."""
+"""As much of protobuf's encoding as Tensorferry needs itself, so that it registers no message types."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-_VARINT, _LENGTH = 0, 2
+from tensorferry import _core
+
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 
 def _varint(value: int) -> bytes:
@@ -39,3 +41,51 @@ class Writer:
 
     def text(self, field: int, value: str, *, always: bool = False) -> None:
         self.data(field, value.encode(), always=always)
+
+
+def _bad(why: str) -> Exception:
+    return _core.error_of_reason("bad_input", f"the bytes are no protobuf message: {why}")
+
+
+class Reader:
+    """Iterates over the fields of a message: (number, value), where a value is a number or a slice of the bytes."""
+
+    def __init__(self, message: memoryview) -> None:
+        self._message = message
+        self._at = 0
+
+    def varint(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            if self._at >= len(self._message):
+                raise _bad("a number ends early")
+            byte = self._message[self._at]
+            self._at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value & (1 << 64) - 1
+        raise _bad("a number is longer than 64 bits")
+
+    def _take(self, size: int) -> memoryview:
+        if size > len(self._message) - self._at:
+            raise _bad("a field ends early")
+        self._at += size
+        return self._message[self._at - size : self._at]
+
+    def done(self) -> bool:
+        return self._at >= len(self._message)
+
+    def __iter__(self) -> Iterator[tuple[int, int | memoryview]]:
+        while not self.done():
+            tag = self.varint()
+            field, kind = tag >> 3, tag & 7
+            if field == 0:
+                raise _bad("a field has number 0")
+            if kind == _VARINT:
+                yield field, self.varint()
+            elif kind == _LENGTH:
+                yield field, self._take(self.varint())
+            elif kind in (_FIXED64, _FIXED32):
+                yield field, self._take(8 if kind == _FIXED64 else 4)
+            else:
+                raise _bad(f"a field is of the unknown kind {kind}")

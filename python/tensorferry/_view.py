@@ -8,6 +8,7 @@ from tensorferry import _core
 
 if TYPE_CHECKING:
     import numpy
+    from typing_extensions import CapsuleType
 
 # As DLPack names it.
 _CPU = (1, 0)
@@ -104,7 +105,7 @@ class View(_core.Memory):
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
-    ) -> object:
+    ) -> "CapsuleType":
         if stream is not None:
             raise BufferError("memory of the host has no streams: stream must be None")
         if dl_device is not None and tuple(dl_device) != _CPU:

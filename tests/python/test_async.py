@@ -190,7 +190,7 @@ def test_a_loop_that_is_gone_hurts_nobody(gateway: Exporter, busy: tuple[Puller,
         held.release()
         while worker.stats().landing_used_bytes or worker.stats().waiting_for_landing:
             time.sleep(0.001)
-        task.get_coro().close()  # type: ignore[union-attr]
+        task.get_coro().close()
         assert bytes(worker.pull(lease.handle(shm=False))) == b"abc"
 
 
