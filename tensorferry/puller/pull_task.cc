@@ -57,7 +57,11 @@ PullTask::PullTask(PullContext* context, const Handle& handle, const PullOptions
                    std::optional<std::span<std::byte>> into)
     : context_(context),
       cancel_(options.cancel),
+      timeout_(options.timeout),
+      waits_apart_(options.landing_timeout.has_value()),
       deadline_(SaturatingAdd(context->clock.Now(), options.timeout)),
+      landing_deadline_(waits_apart_ ? SaturatingAdd(context->clock.Now(), *options.landing_timeout)
+                                     : deadline_),
       nbytes_(handle.nbytes),
       into_(into) {
   if (absl::Status s = Prepare(handle, options); !s.ok()) (void)Finish(std::move(s));
@@ -130,7 +134,7 @@ PullTask::Progress PullTask::Begin() {
         ticket_ = *std::move(ticket);
       }
       if (!ticket_->granted()) {
-        if (context_->clock.Now() < deadline_) return Progress::kIdle;
+        if (context_->clock.Now() < landing_deadline_) return Progress::kIdle;
         return Finish(MakeError(
             Reason::kLandingFull,
             StrCat("no room for ", nbytes_, " bytes came free in time: ",
@@ -140,6 +144,7 @@ PullTask::Progress PullTask::Begin() {
       }
       landed_in_ = ticket_->Take();
       ticket_.reset();
+      if (waits_apart_) deadline_ = SaturatingAdd(context_->clock.Now(), timeout_);
     }
     memory = landed_in_->bytes().subspan(front, nbytes_);
   }
@@ -230,7 +235,7 @@ absl::StatusOr<View> PullTask::TakeResult() { return *std::move(result_); }
 void PullTask::AddWaits(std::vector<pollfd>* waits, Instant* wake) const {
   if (const int fd = cancel_.fd(); fd >= 0) waits->push_back({fd, POLLIN, 0});
   waits->push_back({context_->shutdown.fd(), POLLIN, 0});
-  *wake = std::min(*wake, deadline_);
+  *wake = std::min(*wake, ticket_ ? landing_deadline_ : deadline_);
   if (op_) {
     op_->AddWaits(waits, wake);
   } else if (ticket_) {

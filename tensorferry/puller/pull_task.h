@@ -59,7 +59,10 @@ class PullTask {
 
   PullContext* const context_;
   const Cancellation cancel_;
-  const Instant deadline_;
+  const Duration timeout_;
+  const bool waits_apart_;  // for landing memory
+  Instant deadline_;
+  const Instant landing_deadline_;
   const uint64_t nbytes_;
   const std::optional<std::span<std::byte>> into_;
   wire::Descriptor descriptor_;

@@ -65,6 +65,9 @@ struct PullerOptions {
 
 struct PullOptions {
   Duration timeout = std::chrono::seconds(5);
+  // Wait for landing memory at most so long, and count `timeout` from when it was had. None: one
+  // timeout covers both.
+  std::optional<Duration> landing_timeout = {};
   Cancellation cancel = {};
   // The key that the bytes must have (EPD: the room). kKeyMismatch otherwise.
   std::optional<int64_t> key = {};

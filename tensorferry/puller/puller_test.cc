@@ -349,6 +349,26 @@ TEST(PullerTest, CancellationEndsAHangingPull) {
   EXPECT_EQ(puller->stats().landing_used_bytes, 0);
 }
 
+TEST(PullerTest, WaitingForLandingMemoryHasATimeOfItsOwn) {
+  ExporterForTest gateway;
+  const Lease lease = gateway->Export(Pattern(1 << 20, 1), {});
+  const Handle handle = HandleOf(lease, kRemote);
+  const auto puller = *Puller::Create({.landing_bytes = 1 << 20, .prefault = false});
+  absl::StatusOr<View> held = puller->Pull(handle, PatientOptions());
+  ASSERT_TRUE(held.ok()) << held.status();
+  const PullOptions impatient{.timeout = seconds(600), .landing_timeout = milliseconds(10)};
+  EXPECT_EQ(ReasonOf(puller->Pull(handle, impatient).status()), Reason::kLandingFull);
+
+  absl::StatusOr<View> late;
+  const PullOptions patient{.timeout = seconds(2), .landing_timeout = seconds(600)};
+  std::thread waiter([&] { late = puller->Pull(handle, patient); });
+  while (puller->stats().waiting_for_landing == 0) std::this_thread::yield();
+  std::this_thread::sleep_for(milliseconds(2100));  // `timeout` alone is over by then
+  held = absl::StatusOr<View>();
+  waiter.join();
+  EXPECT_TRUE(late.ok()) << late.status();
+}
+
 TEST(PullerTest, ClosingEndsThePullsOfEveryThreadAndAllThatComeLater) {
   ExporterForTest gateway;
   const Lease lease = gateway->Export(Pattern(100, 1), {});
