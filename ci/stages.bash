@@ -92,7 +92,7 @@ stage_install() {
 }
 
 stage_python() {
-  make_wheel && PYTHONPATH=$wheel_site run_pytest build tests/python
+  compile build tools/tensorferry && make_wheel && PYTHONPATH=$wheel_site run_pytest build tests/python
 }
 
 stage_asan() {

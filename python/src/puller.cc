@@ -110,10 +110,11 @@ class PyPuller {
   }
 
   Memory Pull(const nb::tuple& handle, double timeout, const Cancellation* cancel,
-              std::optional<int64_t> key) const {
+              std::optional<int64_t> key, std::optional<double> landing_timeout) const {
     const std::shared_ptr<Puller> puller = Get();
     const Handle parts = ToHandle(handle);
-    const PullOptions options = ToOptions(timeout, cancel, key);
+    PullOptions options = ToOptions(timeout, cancel, key);
+    if (landing_timeout) options.landing_timeout = Seconds(*landing_timeout);
     absl::StatusOr<View> view;
     {
       const nb::gil_scoped_release nogil;
@@ -235,7 +236,7 @@ void BindPuller(nb::module_& module) {
            nb::arg("async_threads"), nb::arg("nixl"), nb::arg("nixl_lib"), nb::arg("nixl_search"),
            nb::arg("gateway_agent_name"))
       .def("pull", &PyPuller::Pull, nb::arg("handle"), nb::arg("timeout"), nb::arg("cancel").none(),
-           nb::arg("key").none())
+           nb::arg("key").none(), nb::arg("landing_timeout").none())
       .def("pull_into", &PyPuller::PullInto, nb::arg("handle"), nb::arg("into"), nb::arg("timeout"),
            nb::arg("cancel").none(), nb::arg("key").none())
       .def("pull_all", &PyPuller::PullAll, nb::arg("handles"), nb::arg("timeout"),

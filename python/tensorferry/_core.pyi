@@ -56,7 +56,14 @@ class Puller:
         nixl_search: list[str],
         gateway_agent_name: str,
     ) -> None: ...
-    def pull(self, handle: Parts, timeout: float, cancel: Cancellation | None, key: int | None) -> Memory: ...
+    def pull(
+        self,
+        handle: Parts,
+        timeout: float,
+        cancel: Cancellation | None,
+        key: int | None,
+        landing_timeout: float | None,
+    ) -> Memory: ...
     def pull_into(
         self, handle: Parts, into: WriteableBuffer, timeout: float, cancel: Cancellation | None, key: int | None
     ) -> str: ...

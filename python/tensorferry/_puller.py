@@ -115,10 +115,19 @@ class Puller:
         _runtime.opened(self)
 
     def pull(
-        self, handle: Handle, *, timeout: float = 5.0, key: int | None = None, cancel: Cancellation | None = None
+        self,
+        handle: Handle,
+        *,
+        timeout: float = 5.0,
+        key: int | None = None,
+        cancel: Cancellation | None = None,
+        landing_timeout: float | None = None,
     ) -> View:
-        """Fetches the bytes. ``timeout`` is in seconds and covers everything; ``key`` is the one they must have."""
-        return View(self._core.pull(handle.parts(), timeout, _switch(cancel), checked_key(key)))
+        """Fetches the bytes. ``timeout`` is in seconds and covers everything; ``key`` is the one they must have.
+
+        With ``landing_timeout`` waiting for landing memory has a time of its own, and ``timeout`` counts from its end.
+        """
+        return View(self._core.pull(handle.parts(), timeout, _switch(cancel), checked_key(key), landing_timeout))
 
     def pull_into(
         self,

@@ -245,6 +245,8 @@ def test_a_pull_waits_no_longer_than_it_is_told(gateway: Exporter, small_worker:
         assert 0.2 <= time.monotonic() - start < 5
         assert raised.value.reason == "landing_full"
         assert raised.value.retryable
+        with pytest.raises(Error, match="landing"):
+            small_worker.pull(lease.handle(shm=False), timeout=600, landing_timeout=0.01)
         held.release()
         assert bytes(small_worker.pull(lease.handle(shm=False))) == b"abc"
 
@@ -339,5 +341,7 @@ def test_signatures_can_be_asked_for() -> None:
         assert inspect.signature(thing) is not None
         for name, member in inspect.getmembers(thing, inspect.isfunction):
             assert inspect.signature(member) is not None, name
-    assert list(inspect.signature(Puller.pull).parameters) == ["self", "handle", "timeout", "key", "cancel"]
+    assert list(inspect.signature(Puller.pull).parameters) == [
+        *("self", "handle", "timeout", "key", "cancel", "landing_timeout")
+    ]
     assert inspect.signature(View.numpy).return_annotation == "numpy.ndarray[Any, Any]"

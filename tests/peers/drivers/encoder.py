@@ -1,5 +1,6 @@
 """SMG's own TokenSpeed encoder servicer, unmodified, on a free port, with an engine that does nothing.
 
+With DROP_IN, our classes stand in for those that fetch its tensors: see drop_in.py.
 Prints a line for each tensor that an Encode RPC brought.
 """
 
@@ -13,6 +14,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import grpc
+from peers.drivers import drop_in
 from peers.drivers.lines import asked, say
 
 
@@ -42,6 +44,8 @@ stand_in("tokenspeed.runtime.epd.encode_worker", EncodeRequest=Record)
 stand_in("tokenspeed.runtime.utils.network", get_local_ip_by_remote=lambda: "127.0.0.1")
 os.environ["EPD_PIXEL_SHM"] = "0"  # the tensor itself to the engine, not one more handle
 
+drop_in.replace()
+
 from smg_grpc_proto.generated import tokenspeed_encoder_pb2_grpc  # noqa: E402
 from smg_grpc_servicer.tokenspeed.encoder_servicer import TokenSpeedEncoderServicer  # noqa: E402
 
@@ -69,7 +73,7 @@ async def serve() -> None:
     tokenspeed_encoder_pb2_grpc.add_TokenSpeedEncoderServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    say(event="ready", listen=f"127.0.0.1:{port}", up=servicer._rdma_pixel_puller._nixl_agent is not None)
+    say(event="ready", listen=f"127.0.0.1:{port}", up=drop_in.is_up(servicer._rdma_pixel_puller))
     await asyncio.to_thread(lambda: list(asked()))
     os._exit(0)  # NIXL's threads may outlive what they use
 

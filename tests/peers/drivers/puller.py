@@ -1,4 +1,7 @@
-"""SMG's own Python puller, unmodified, in a process: pulls what each line names, all lines at the same time."""
+"""SMG's own Python puller, unmodified, in a process: pulls what each line names, all lines at the same time.
+
+Or the class that stands in for it: see drop_in.py.
+"""
 
 import hashlib
 import logging
@@ -9,8 +12,12 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+from peers.drivers import drop_in
 from peers.drivers.lines import asked, say
-from smg_grpc_servicer.mm_rdma import RdmaPixelPuller
+
+drop_in.replace()
+
+from smg_grpc_servicer.mm_rdma import RdmaPixelPuller  # noqa: E402
 
 logging.basicConfig(level=logging.INFO)
 puller = RdmaPixelPuller(agent_name=sys.argv[1], log_prefix="stock")
@@ -35,7 +42,7 @@ def pull(what: dict[str, Any]) -> None:
     say(id=what["id"], seconds=time.monotonic() - start, **answer)
 
 
-say(event="ready", up=puller._nixl_agent is not None)
+say(event="ready", up=drop_in.is_up(puller))
 for line in asked():
     if line.get("event") == "wait_for_handshake":
         while not puller._rdma_md_lock.locked():
