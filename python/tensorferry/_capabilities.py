@@ -1,7 +1,7 @@
 """What a worker tells gateways about itself."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tensorferry import _core, _protobuf
 from tensorferry._puller import Puller
@@ -23,7 +23,7 @@ class Capabilities:
     boot_id: bytes = b""
     shm_namespace: str = ""
     uid: int | None = None
-    descriptor_versions: tuple[int, ...] = field(default=())
+    descriptor_versions: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         """As the protobuf message tensorferry.v1.Capabilities."""
@@ -45,6 +45,42 @@ class Capabilities:
             message.number(8, self.uid, always=True)
         message.numbers(9, self.descriptor_versions)
         return message.finish()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> "Capabilities":
+        """What is not said keeps its default."""
+        texts: dict[int, list[str]] = {1: [], 3: [], 4: []}
+        data: dict[int, bytes] = {}
+        numbers: dict[int, int] = {}
+        shm: dict[int, bytes] = {}
+        versions: list[int] = []
+        for number, value in _protobuf.Reader(memoryview(raw)):
+            if isinstance(value, int):
+                numbers[number] = value
+                if number == 9:
+                    versions.append(value)
+            elif number in texts:
+                texts[number].append(str(value, "utf-8", "replace"))
+            elif number == 7:
+                shm.update((n, bytes(v)) for n, v in _protobuf.Reader(value) if not isinstance(v, int))
+            elif number == 9:
+                packed = _protobuf.Reader(value)
+                while not packed.done():
+                    versions.append(packed.varint())
+            else:
+                data[number] = bytes(value)
+        return cls(
+            version="".join(texts[1][-1:]),
+            instance_id=data.get(2, b""),
+            lanes=tuple(texts[3]) or cls.lanes,
+            transports=tuple(texts[4]) or cls.transports,
+            landing_bytes=numbers.get(5, 0),
+            max_inline_bytes=numbers.get(6, 0),
+            boot_id=shm.get(1, b""),
+            shm_namespace=str(shm.get(2, b""), "utf-8", "replace"),
+            uid=numbers.get(8),
+            descriptor_versions=tuple(versions),
+        )
 
 
 def describe_worker(puller: Puller | None, max_message_bytes: int) -> Capabilities:

@@ -15,14 +15,14 @@ grpcio, but no protobuf: its few messages are encoded here.
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from tensorferry._capabilities import Capabilities
-from tensorferry._errors import Error
-from tensorferry._protobuf import Writer
+from tensorferry._errors import Error, OperationError
+from tensorferry._protobuf import Reader, Writer
 from tensorferry._view import View
 
 if TYPE_CHECKING:
@@ -88,6 +88,39 @@ def add_transport_servicer(server: "grpc.Server | grpc.aio.Server", capabilities
     servicer = TransportServicer(capabilities)
     server.add_generic_rpc_handlers((servicer.handler(inspect.iscoroutinefunction(server.start)),))
     return servicer
+
+
+def get_capabilities(channel: grpc.Channel, timeout: float = 5.0) -> Capabilities | None:
+    """What the worker behind a channel takes; None for one that knows nothing of Tensorferry.
+
+    For gateways. An RpcError says nothing about the worker: ask again.
+    """
+    call: Any = channel.unary_unary(METHOD)
+    try:
+        return Capabilities.decode(call(b"", timeout=timeout))
+    except grpc.RpcError as error:
+        if isinstance(error, grpc.Call) and error.code() == grpc.StatusCode.UNIMPLEMENTED:
+            return None
+        raise
+
+
+def pull_failure(error: grpc.RpcError) -> Error | None:
+    """What a worker said of a tensor that it could not fetch: it has computed nothing, so sending again is safe.
+
+    None for every other failure of a request.
+    """
+    trailing: Iterable[Any] = (error.trailing_metadata() if isinstance(error, grpc.Call) else None) or ()
+    raw = next((value for key, value in trailing if key == ERROR_KEY), None)
+    if not isinstance(raw, bytes):
+        return None
+    reason, message, retryable = "", "", False
+    for number, value in Reader(memoryview(raw)):
+        if number == 3 and isinstance(value, int):
+            retryable = bool(value)
+        elif number in (1, 2) and not isinstance(value, int):
+            text = str(value, "utf-8", "replace")
+            reason, message = (text, message) if number == 1 else (reason, text)
+    return OperationError(message, reason, retryable)
 
 
 def pull_budget(context: Any, limit: float = 60.0) -> float:

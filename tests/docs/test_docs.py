@@ -38,6 +38,9 @@ def test_code_is_code_that_is_compiled(document: Path) -> None:
     sources = [squeezed(f.read_text()) for f in COMPILED if f.suffix in (".cc", ".txt")]
     for block in blocks(document, "cpp"):
         assert any(squeezed(block) in source for source in sources), f"{document.name}:\n{block}"
+    scripts = [squeezed(path.read_text()) for path in ROOT.glob("examples/python/*.py")]
+    for block in blocks(document, "python"):
+        assert any(squeezed(block) in script for script in scripts), f"{document.name}:\n{block}"
     for line in "".join(blocks(document, "cmake")).splitlines():
         wanted = squeezed(line.replace("my_gateway", "grpc_consumer"))
         assert any(wanted in source for source in sources), f"{document.name}:\n{line}"

@@ -6,7 +6,8 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent import futures
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from typing import Any
 import grpc
 import pytest
 from ferry import run
+from ferry import worker as command_worker
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from smg import ENCODE, PROTO, message
+from smg import ENCODE, PROTO, StockWorker, encode, encode_request, message
 
 import tensorferry
 import tensorferry.grpc
@@ -66,6 +68,14 @@ def test_the_encoding_is_protobufs(capabilities: Capabilities) -> None:
     assert (theirs.uid if theirs.HasField("uid") else None) == capabilities.uid
     assert tuple(theirs.descriptor_versions) == capabilities.descriptor_versions
     assert theirs.SerializeToString(deterministic=True) == raw
+    again = Capabilities.decode(raw + b"\xc2\x3e\x01x")  # and a field that is not known here
+    # To say none is to say nothing.
+    assert again == replace(capabilities, lanes=again.lanes, transports=again.transports)
+    assert again.lanes == (capabilities.lanes or ("inline",))
+    assert again.transports == (capabilities.transports or ("grpc",))
+    for end in range(len(raw)):
+        with suppress(tensorferry.InputError):
+            Capabilities.decode(raw[:end])
 
 
 def test_a_worker_describes_itself(worker: Puller) -> None:
@@ -234,6 +244,36 @@ def test_the_error_goes_beside_the_code() -> None:
         ("shut_down", grpc.StatusCode.UNAVAILABLE),
     ):
         assert tensorferry.grpc.status_code(tensorferry._core.error_of_reason(reason, "")) == code
+
+
+def test_a_gateway_asks(command: Path, served: tuple[Worker, str]) -> None:
+    it, address = served
+    assert it.transport is not None
+    with grpc.insecure_channel(address) as channel:
+        assert tensorferry.grpc.get_capabilities(channel) == it.transport.capabilities
+    with command_worker(command) as other, grpc.insecure_channel(other.listen) as channel:
+        told = tensorferry.grpc.get_capabilities(channel)
+        assert told is not None
+        assert told.lanes == ("inline", "shm", "remote")
+    with StockWorker(lambda _: None) as stock, grpc.insecure_channel(stock.listen) as channel:
+        assert tensorferry.grpc.get_capabilities(channel) is None
+    with grpc.insecure_channel("127.0.0.1:1") as channel, pytest.raises(grpc.RpcError):
+        tensorferry.grpc.get_capabilities(channel)
+
+
+def test_a_gateway_learns_why_a_pull_failed(served: tuple[Worker, str]) -> None:
+    _, address = served
+    request = encode_request([3])
+    request.mm_inputs.items[0].encoder_input.remote.transport = "tensorferry"
+    request.mm_inputs.items[0].encoder_input.remote.nbytes = 3
+    with pytest.raises(grpc.RpcError) as raised:
+        encode(address, request)
+    failure = tensorferry.grpc.pull_failure(raised.value)
+    assert failure is not None
+    assert (failure.reason, failure.retryable) == ("too_short", False)
+    with pytest.raises(grpc.RpcError) as raised:
+        encode("127.0.0.1:1", request)
+    assert tensorferry.grpc.pull_failure(raised.value) is None
 
 
 class Context:
