@@ -91,16 +91,24 @@ class Receiver:
 
     def _read(self, data: Any) -> _Message:
         payload = _payload(data)
-        dtype, shape = str(data.dtype), checked_shape(data.shape)
+        dtype = str(data.dtype)
         if payload in ("inline", "data"):
+            shape = checked_shape(data.shape)
             content = _core.Memory.of_buffer(getattr(data, payload), "grpc")
             return _Message(dtype, shape, content, None)
         if payload in ("shm", "remote"):
             handle = Handle.of(getattr(data, payload))
-            _core.check_tensor(dtype, shape, handle.nbytes)
+            try:
+                shape = checked_shape(data.shape)
+                _core.check_tensor(dtype, shape, handle.nbytes)
+            except Error:
+                # The gateway may wait to hear of its readers.
+                if payload == "remote" and self._puller is not None:
+                    self._puller.decline(handle)
+                raise
             return _Message(dtype, shape, None, handle)
         raise _core.error_of_reason(
-            "no_payload", f"the tensor {shape} has no payload: one of inline, shm, remote must be set"
+            "no_payload", f"the tensor {list(data.shape)} has no payload: one of inline, shm, remote must be set"
         )
 
     def _fetch(self, message: _Message) -> tuple[Puller, Handle]:

@@ -241,6 +241,39 @@ def test_a_lane_that_is_off_says_so_at_each_pull(env: Mapping[str, str], why: st
         assert why in text
 
 
+RECEIVER = """
+import hashlib, sys
+from types import SimpleNamespace
+import tensorferry
+with tensorferry.Puller(landing_bytes=8 << 20, nixl=True) as puller:
+    receiver = tensorferry.Receiver(puller)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        descriptor, nbytes, shape = line.split()
+        remote = SimpleNamespace(transport="nixl", descriptor=bytes.fromhex(descriptor), nbytes=int(nbytes))
+        try:
+            tensor = receiver.receive(SimpleNamespace(dtype="uint8", shape=[int(shape)], remote=remote), timeout=10)
+            print(tensor.transport, tensor.lane, hashlib.sha256(tensor).hexdigest(), flush=True)
+        except tensorferry.Error as error:
+            print(error.reason, flush=True)
+"""
+
+
+def test_the_receiver_finds_nixl_where_it_is_installed_and_frees_what_it_refuses() -> None:
+    class Script(stock.Peer):
+        def __init__(self) -> None:
+            super().__init__([stock.PYTHON, "-c", RECEIVER], {"PYTHONPATH": str(SITE)})
+
+    with stock.Exporter(slots=1) as gateway, Script() as worker:
+        assert worker.read() == "ready"
+        for key in (1, 2):  # one slot: it was freed
+            for shape, told in ((7, "size_mismatch"), (1000, None)):
+                lease = gateway.export(key)
+                worker.write(f"{lease.descriptor.hex()} {lease.nbytes} {shape}")
+                assert worker.read() == (told or f"nixl remote {lease.sha256}")
+        gateway.export(3)
+
+
 @pytest.mark.parametrize("value", ["1", "true", " YES ", "On"])
 def test_spellings_of_on(value: str) -> None:
     assert smg.rdma_pixel_lane_enabled({"SMG_MM_PIXEL_RDMA": value})
