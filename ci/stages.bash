@@ -41,12 +41,13 @@ run_units() { # FOLDER
 }
 
 run_pytest() { # FOLDER TESTS...
-  local dir=$1 status=0 options=() marks=()
+  local dir=$1 status=0 options=() marks=() wanted
   shift
   [[ -z $filter ]] || options+=(-k "$filter")
   [[ -n $long ]] || marks+=("not long")
   [[ $dir == build ]] || marks+=("not plain_build")
-  ((!${#marks[@]})) || options+=(-m "$(sed 's/ not / and not /g' <<<"${marks[*]}")")
+  wanted="${marks[*]}"
+  [[ -z $wanted ]] || options+=(-m "${wanted// not / and not }")
   "$python" -m pytest --command "$root/$dir/tools/tensorferry" --junit-xml "$results/pytest.xml" "${options[@]}" "$@" ||
     status=$?
   # 5: no test was selected, which is fine for a filter alone.
