@@ -5,7 +5,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -32,19 +33,32 @@ def pull(command: Path, lease: stock.Lease, *args: str | Path) -> Result:
     return ferry.run(command, *pull_arguments(lease, *args), prefix=OVER_TCP)
 
 
+def pull_each(command: Path, leases: Sequence[stock.Lease], *args: str | Path) -> list[Result]:
+    """At the same time: most of it is waiting."""
+    with ThreadPoolExecutor(len(leases)) as pool:
+        return list(pool.map(lambda lease: pull(command, lease, *args), leases))
+
+
 def start_pull(command: Path, lease: stock.Lease, *args: str | Path) -> Running:
     return Running(command, *pull_arguments(lease, *args), prefix=OVER_TCP)
 
 
+def _with_default(args: tuple[str | Path, ...], option: str, value: int | str) -> list[str | Path]:
+    return [*args] if option in args else [option, str(value), *args]
+
+
 @contextmanager
 def exporter(command: Path, *args: str | Path) -> Iterator[Running]:
-    with ferry.exporter(command, *with_lib(), *args, engine="nixl", prefix=OVER_TCP) as running:
+    # Touching the usual gigabyte takes longer than most tests.
+    arguments = _with_default(args, "--arena-bytes", 64 * stock.MIB)
+    with ferry.exporter(command, *with_lib(), *arguments, engine="nixl", prefix=OVER_TCP) as running:
         yield running
 
 
 @contextmanager
-def worker(command: Path, *args: str | Path) -> Iterator[Running]:
-    with ferry.worker(command, "--engine", "nixl", *with_lib(), *args, prefix=OVER_TCP) as running:
+def worker(command: Path, *args: str | Path, prefix: Sequence[str] = ()) -> Iterator[Running]:
+    arguments = _with_default(tuple(_with_default(args, "--engine", "nixl")), "--landing-bytes", 128 * stock.MIB)
+    with ferry.worker(command, *with_lib(), *arguments, prefix=[*prefix, *OVER_TCP]) as running:
         yield running
 
 
@@ -95,7 +109,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
     until = time.monotonic() + LIMIT
     while not condition():
         assert time.monotonic() < until, f"not in {LIMIT:g} s: {what}"
-        time.sleep(0)
+        time.sleep(0.001)
 
 
 def lives(pid: int) -> bool:

@@ -57,7 +57,7 @@ def test_a_live_key_is_refused_and_nothing_is_lost(command: Path, tmp_path: Path
 def test_a_late_notification_ends_no_newer_lease(command: Path, tmp_path: Path) -> None:
     """Fault 2: a stock gateway frees whoever has the key by then. It comes before there is a newer one, and after."""
     source = make_file(tmp_path / "source", 1000)
-    with ours.exporter(command, "--ttl", "3") as gateway, stock.Agent() as agent:
+    with ours.exporter(command, "--ttl", "2") as gateway, stock.Agent() as agent:
         agent.connect(int(gateway.listen.rpartition(":")[2]))
         for key, late_first in ((7, True), (8, False)):
             expired = export(gateway, key, source)
@@ -132,9 +132,9 @@ def test_addresses_that_are_no_lease_are_refused(command: Path, tmp_path: Path) 
     with ours.exporter(command) as gateway:
         export(gateway, 1, source)
         lease = export(gateway, 2, source)
-        for wrong in (lease.at(address=lease.address + 3), lease.at(nbytes=lease.nbytes - 8), lease.at(stamp=77)):
-            row = ours.pull(command, wrong).row()
-            assert (row["code"], row["retryable"]) == ("bad_generation", False)
+        wrong = [lease.at(address=lease.address + 3), lease.at(nbytes=lease.nbytes - 8), lease.at(stamp=77)]
+        for result in ours.pull_each(command, wrong):
+            assert (result.row()["code"], result.row()["retryable"]) == ("bad_generation", False)
         expect_read(command, gateway, lease, source)
         lease = export(gateway, 3, source)
         row = ours.pull(command, lease.at(address=lease.address + (1 << 40))).row()
@@ -201,7 +201,7 @@ def test_our_gateway_stopped_past_the_deadline_and_continued(command: Path, tmp_
             if agent_too:
                 tell(child, signal.SIGSTOP)
             began = time.monotonic()
-            row = ours.pull(command, lease, "--timeout", "1").row()
+            row = ours.pull(command, lease, "--timeout", "0.5").row()
             assert row["code"] == "timed_out", row
             assert time.monotonic() - began < 10
         tell(child, signal.SIGCONT)

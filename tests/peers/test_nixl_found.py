@@ -105,7 +105,7 @@ def test_a_worker_without_nixl_serves_the_other_lanes(command: Path, without_plu
     lib = Path("/nowhere") if missing == "library" else without_plugin
     with worker(
         command,
-        *("--engine", "local,tcp,nixl", "--nixl-lib", lib),
+        *("--engine", "local,tcp,nixl", "--nixl-lib", lib, "--landing-bytes", str(64 * stock.MIB)),
         prefix=ours.OVER_TCP,
     ) as running:
         for lane, transport in (("shm", "local"), ("remote", "tcp"), ("inline", "grpc")):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ferry import run, worker
+from ferry import run
 from hosts import two_hosts
 from peers import ours, stock
 
@@ -41,15 +41,14 @@ def test_every_size_on_one_host(command: Path, files: list[Path]) -> None:
 
 def test_every_size_between_two_hosts(command: Path, files: list[Path]) -> None:
     with two_hosts() as (gateway, other):
-        arguments = ["--engine", "nixl", *ours.with_lib(), "--listen", f"{other.v4}:0", "--allow", gateway.network_v4]
-        with worker(command, *arguments, prefix=[*other.prefix, *ours.OVER_TCP]) as running:
+        reached = ["--listen", f"{other.v4}:0", "--allow", gateway.network_v4]
+        with ours.worker(command, *reached, prefix=other.prefix) as running:
             expect_sent(command, running.listen, files, prefix=[*gateway.prefix, *ours.OVER_TCP])
 
 
 def test_a_gateway_outside_the_allow_list_is_not_dialled(command: Path, files: list[Path]) -> None:
     with two_hosts() as (gateway, other):
-        arguments = ["--engine", "nixl", *ours.with_lib(), "--listen", f"{other.v4}:0"]
-        with worker(command, *arguments, prefix=[*other.prefix, *ours.OVER_TCP]) as running:
+        with ours.worker(command, "--listen", f"{other.v4}:0", prefix=other.prefix) as running:
             result = run(
                 command,
                 *ours.send_arguments(running.listen, files[1]),
