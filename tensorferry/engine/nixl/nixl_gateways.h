@@ -60,7 +60,7 @@ class NixlGateways {
     uint64_t address = 0;
     uint64_t length = 0;
   };
-  Connection Connect(const SocketAddress& gateway, uint64_t stale, Range range);
+  Connection Connect(const SocketAddress& address, uint64_t stale, Range range);
   // A lease that is not going to be read.
   struct Unread {
     int64_t key = 0;
@@ -69,7 +69,7 @@ class NixlGateways {
   // Tells the gateway, when it can be reached, that the lease has had its reader. The notification
   // goes with a READ of eight bytes, whose end shows that it has arrived: one that belongs to no
   // READ is lost when this process ends soon after. Best effort.
-  void Release(const SocketAddress& gateway, const Unread& unread);
+  void Release(const SocketAddress& address, const Unread& unread);
   // Keeps a READ that is not over, and what it writes to, until it is; then frees the lease at its
   // gateway.
   void Quarantine(std::unique_ptr<NixlRead> read, std::shared_ptr<const void> owner,
