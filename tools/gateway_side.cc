@@ -111,8 +111,7 @@ grpc::Status GatewaySide::Call(grpc::ClientContext* context, const EncodeRequest
     if (cancelled_) return {grpc::StatusCode::CANCELLED, "this gateway is ending"};
     under_way_.insert(context);
   }
-  const grpc::Status status =
-      TokenSpeedEncoder::NewStub(channel_)->Encode(context, request, response);
+  grpc::Status status = TokenSpeedEncoder::NewStub(channel_)->Encode(context, request, response);
   const std::lock_guard<std::mutex> lock(mu_);
   under_way_.erase(context);
   return status;
