@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,12 @@ from types import TracebackType
 from typing import Any
 
 Event = dict[str, Any]
+
+
+def stop(process: subprocess.Popen[Any]) -> None:
+    """SIGSTOP, and waits until it counts: the other threads go on until the one that gets the signal has run."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
 
 
 class Running:
@@ -78,7 +85,10 @@ class Running:
         self.process.stdin.close()
 
     def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
+        if number == signal.SIGSTOP:
+            stop(self.process)
+        else:
+            self.process.send_signal(number)
 
     def wait(self) -> int:
         return self.process.wait()

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import ferry
+import numpy as np
 from ferry import Event, Result, Running
 from peers import stock
 
@@ -66,6 +67,21 @@ def send_arguments(to: str, *args: str | Path) -> list[str | Path]:
     return ["send", "--json", "--to", to, "--engine", "nixl", "--lane", "remote", *with_lib(), *args]
 
 
+def arrays(folder: Path, *sizes: int) -> list[Path]:
+    """A file of random bytes for each size."""
+    made = []
+    for nbytes in sizes:
+        path = folder / f"{nbytes}.npy"
+        np.save(path, np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8))
+        made.append(path)
+    return made
+
+
+def expect_sent(rows: list[Event]) -> None:
+    for row in rows:
+        assert (row.get("lane"), row.get("transport"), row.get("verified")) == ("remote", "nixl", True), row
+
+
 class Rows:
     """All that a process prints, read as it comes: one whose output nobody reads stops sooner or later."""
 
@@ -103,6 +119,11 @@ def lease_of(exported: Event) -> stock.Lease:
     assert exported["event"] == "exported", exported
     assert exported["transport"] == "nixl"
     return stock.Lease.of(bytes.fromhex(exported["descriptor"]), exported["nbytes"])
+
+
+def is_stopped(pid: int) -> bool:
+    states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(state == "T" for state in states)
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

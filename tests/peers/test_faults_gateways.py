@@ -17,8 +17,10 @@ KIB = 1 << 10
 
 
 def tell(pid: int, number: signal.Signals) -> None:
-    """Signals a process that a test has started, or its child."""
+    """Signals the child of a process that a test has started. SIGSTOP: until it has stopped."""
     os.kill(pid, number)
+    if number == signal.SIGSTOP:
+        ours.wait_until(lambda: ours.is_stopped(pid), "every thread has stopped")
 
 
 def export(gateway: Running, key: int, source: Path) -> stock.Lease:

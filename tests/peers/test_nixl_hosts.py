@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from ferry import run
 from hosts import two_hosts
@@ -16,13 +15,7 @@ SIZES = [*stock.SIZES, 100 * stock.MIB]
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Arrays of random bytes, one of each size."""
-    folder = tmp_path_factory.mktemp("arrays")
-    made = []
-    for nbytes in SIZES:
-        path = folder / f"{nbytes}.npy"
-        np.save(path, np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8))
-        made.append(path)
-    return made
+    return ours.arrays(tmp_path_factory.mktemp("arrays"), *SIZES)
 
 
 def expect_sent(command: Path, to: str, files: list[Path], *more: str, prefix: list[str]) -> None:
@@ -30,8 +23,7 @@ def expect_sent(command: Path, to: str, files: list[Path], *more: str, prefix: l
     assert result.code == 0, result.out + result.err
     rows = result.rows()
     assert [row["nbytes"] for row in rows] == SIZES
-    for row in rows:
-        assert (row["lane"], row["transport"], row["verified"]) == ("remote", "nixl", True), row
+    ours.expect_sent(rows)
 
 
 def test_every_size_on_one_host(command: Path, files: list[Path]) -> None:

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from ferry import stop
 from peers import ours, stock
 
 pytestmark = pytest.mark.usefixtures("control")
@@ -93,10 +94,10 @@ def test_fault_3_a_reader_that_stops_in_mid_read_gets_bytes_of_two_tensors() -> 
     ):
         assert worker.pull(gateway.export(1))["sha256"]
         lease = gateway.export(2, large)
-        gateway.process.send_signal(signal.SIGSTOP)
+        stop(gateway.process)
         pull = worker.start(lease)
         ours.wait_until(lambda: ours.unread(gateway.process.pid) > 0, "the READ has been asked for")
-        worker.process.send_signal(signal.SIGSTOP)
+        stop(worker.process)
         gateway.process.send_signal(signal.SIGCONT)
         ours.wait_until(lambda: ours.unsent(gateway.process.pid) > 0, "the READ is under way")
         newer = gateway.export(3, large - 1000)
@@ -184,7 +185,7 @@ def test_fault_17_one_notification_that_is_no_text_loses_the_good_ones() -> None
         # One that is waited for: from now on, notifications arrive at once.
         agent.notify(leases[4].tag)
         marker = gateway.export(5)
-        gateway.process.send_signal(signal.SIGSTOP)
+        stop(gateway.process)
         agent.notify(b"1", b"2", b"\xff\xfe", b"3", b"4")
         gateway.process.send_signal(signal.SIGCONT)
         while True:  # it may be lost together with the others

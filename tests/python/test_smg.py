@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from ferry import exporter as command_exporter
-from ferry import make_file, run, sha256
+from ferry import make_file, run, sha256, stop
 from peers import stock
 
 import tensorferry
@@ -213,7 +213,7 @@ def test_a_gateway_that_hangs_costs_the_read_timeout() -> None:
     with stock.Exporter() as gateway, Puller({"SMG_RDMA_READ_TIMEOUT_S": "1"}) as worker:
         assert worker.pull(gateway.export(1))["sha256"]
         lease = gateway.export(2)
-        gateway.process.send_signal(signal.SIGSTOP)
+        stop(gateway.process)
         try:
             answer = worker.pull(lease)
         finally:

@@ -301,10 +301,17 @@ TEST_F(WithNixlEngine, ADeclinedDescriptorFreesItsSlot) {
   EXPECT_TRUE(g.leases->WaitUntil([&] { return !g.leases->done_keys().empty(); }));
   EXPECT_EQ(g.leases->done_keys().front(), offered.descriptor.key);
 
-  wire::Descriptor elsewhere = offered.descriptor;
-  std::get<wire::SmgDescriptor>(elsewhere.ways[0]).host = "192.0.2.1";
-  engine_->Decline(elsewhere);  // not allowed: nobody is called
-  engine_.reset();
+  // Closing waits for what is still to be told.
+  Gateway stranger = MakeGateway();
+  NixlPullOptions options;
+  options.allow = *AllowList::Parse({"127.0.0.2"});
+  const Offered not_allowed = Offer(stranger, 100);
+  {
+    const auto engine = MakePuller(options);
+    engine->Decline(not_allowed.descriptor);
+  }
+  EXPECT_EQ(stranger.engine->stats().handshakes, 0U);
+  EXPECT_TRUE(stranger.leases->done_keys().empty());
 }
 
 // Faults 17 and 18: what is no key is counted, and its neighbours are heard.
@@ -348,6 +355,8 @@ TEST_F(WithNixlEngine, AGivenUpReadWritesToItsOwnMemoryOnly) {
   const std::vector<pid_t> agents = AgentPids();
   ASSERT_EQ(agents.size(), 1U);
   ASSERT_EQ(::kill(agents[0], SIGSTOP), 0);
+  siginfo_t stopped;
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(agents[0]), &stopped, WSTOPPED), 0);
   // What the landing pool would hold for it.
   auto owner = std::make_shared<int>(1);
   const std::weak_ptr<int> held = owner;
