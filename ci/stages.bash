@@ -80,10 +80,8 @@ stage_process() {
 
 # Over tcp, whatever else UCX finds on this host: shared memory would hide what a network does.
 stage_peers() {
-  local nixl
-  nixl=$(echo "$root"/.peers/lib/python3*/site-packages/.nixl_cu*.mesonpy.libs)
   compile build &&
-    TENSORFERRY_NIXL_LIB=$nixl UCX_TLS=tcp ctest --test-dir build --output-on-failure --no-tests=ignore \
+    UCX_TLS=tcp ctest --test-dir build --output-on-failure --no-tests=ignore \
       --output-junit "$results/unit.xml" -R "\.WithNixl.*$filter" &&
     run_pytest build tests/peers
 }

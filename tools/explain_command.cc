@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "tensorferry/base/contains.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/file/shm_name.h"
@@ -58,11 +59,9 @@ absl::StatusOr<Capabilities> AskWorker(const ExplainOptions& options) {
 }
 
 absl::StatusOr<WorkerInfo> ReadWorkerInfo(const std::string& path) {
-  const absl::StatusOr<OpenFile> file = OpenForReading(path);
-  if (!file.ok()) return file.status();
-  std::string text(file->size, '\0');
-  if (absl::Status s = ReadInto(*file, std::as_writable_bytes(std::span(text))); !s.ok()) return s;
-  absl::StatusOr<WorkerInfo> info = ParseWorkerInfo(text);
+  const absl::StatusOr<std::string> text = ReadText(path);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<WorkerInfo> info = ParseWorkerInfo(*text);
   return info.ok() ? info : Annotate(info.status(), path);
 }
 
@@ -78,8 +77,7 @@ absl::StatusOr<WorkerInfo> FindWorker(const ExplainOptions& options) {
 GatewayFacts DescribeGateway(const ExplainOptions& options, const Settings& settings) {
   GatewayFacts gateway{.host = ThisHost(), .descriptor_versions = {wire::kDescriptorVersion}};
   const auto serve = [&](std::string_view transport, bool possible) {
-    if (possible && std::find(options.engines.begin(), options.engines.end(), transport) !=
-                        options.engines.end()) {
+    if (possible && Contains(options.engines, transport)) {
       gateway.transports.emplace_back(transport);
     }
   };

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "tensorferry/base/contains.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/fd.h"
 #include "tensorferry/base/net.h"
@@ -100,17 +101,12 @@ std::string ForPeople(const nlohmann::ordered_json& event) {
   return line;
 }
 
-bool Wants(const ExportArguments& arguments, std::string_view engine) {
-  const auto& list = arguments.engines;
-  return std::find(list.begin(), list.end(), engine) != list.end();
-}
-
 absl::StatusOr<std::unique_ptr<Exporter>> Start(const ExportArguments& arguments,
                                                 const std::string& local_socket, EventQueue* events,
                                                 std::string* nixl_listen) {
   ExporterOptions options;
   options.log = PrintLog("export");
-  if (Wants(arguments, "nixl")) {
+  if (Contains(arguments.engines, "nixl")) {
     absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> nixl =
         OpenNixlExport(arguments.nixl, arguments.listen, arguments.agent_name, options.log);
     if (!nixl.ok()) return nixl.status();
@@ -120,8 +116,8 @@ absl::StatusOr<std::unique_ptr<Exporter>> Start(const ExportArguments& arguments
   options.arena_bytes = arguments.arena_bytes;
   options.lease_ttl =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(arguments.ttl));
-  if (Wants(arguments, "tcp")) options.listen = arguments.listen;
-  if (Wants(arguments, "local")) options.local_socket = local_socket;
+  if (Contains(arguments.engines, "tcp")) options.listen = arguments.listen;
+  if (Contains(arguments.engines, "local")) options.local_socket = local_socket;
   options.on_event = [events](const LeaseEvent& event) { events->Add(event); };
   return Exporter::Create(std::move(options));
 }
@@ -209,7 +205,7 @@ void AddExportCommand(CLI::App& app, int* exit_code) {
   verb->add_flag("--json", arguments->json, "JSON on a terminal, too");
   verb->callback([arguments, exit_code] {
     if (arguments->engines.empty()) arguments->engines = {"local", "tcp"};
-    if (Wants(*arguments, "nixl") && arguments->engines.size() > 1) {
+    if (Contains(arguments->engines, "nixl") && arguments->engines.size() > 1) {
       throw CLI::ValidationError("--engine",
                                  "nixl goes alone: a lease has one kind of descriptor here");
     }

@@ -56,6 +56,16 @@ absl::Status ReadInto(const OpenFile& file, std::span<std::byte> to) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  const absl::StatusOr<OpenFile> file = OpenForReading(path);
+  if (!file.ok()) return file.status();
+  std::string text(file->size, '\0');
+  if (absl::Status s = ReadInto(*file, std::as_writable_bytes(std::span(text))); !s.ok()) {
+    return Annotate(s, path);
+  }
+  return text;
+}
+
 absl::Status WriteFile(const std::string& path, std::span<const std::span<const std::byte>> parts) {
   const bool in_place = IsSpecial(path);
   const std::string target = in_place ? path : StrCat(path, ".partial");

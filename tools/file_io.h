@@ -27,6 +27,9 @@ absl::StatusOr<OpenFile> OpenForReading(const std::string& path);
 // kBadInput when the file ends before `to` is full.
 absl::Status ReadInto(const OpenFile& file, std::span<std::byte> to);
 
+// All of it.
+absl::StatusOr<std::string> ReadText(const std::string& path);
+
 // The file gets its name when it is complete.
 absl::Status WriteFile(const std::string& path, std::span<const std::span<const std::byte>> parts);
 

@@ -166,7 +166,8 @@ absl::StatusOr<Delivery> GatewaySide::Send(const Outgoing& tensor, const LanePol
       continue;
     }
     delivery.took = clock.Now() - began;
-    lease.ReadersAreDone();
+    // A pull that failed may have left a READ that is not over.
+    if (!failure) lease.ReadersAreDone();
     delivery.lane = sent->lane;
     delivery.transport = sent->transport;
     delivery.reason = LaneReasonName(sent->reason);

@@ -28,15 +28,14 @@ struct Inspected {
 
 Json WayJson(const wire::Way& way) {
   if (const auto* local = std::get_if<wire::LocalWay>(&way)) {
-    return {{"transport", "local"},
+    return {{"transport", wire::TransportOf(way)},
             {"boot_id", BootIdText(local->boot_id)},
             {"socket_path", local->socket_path}};
   }
   const auto& net = std::get<wire::NetWay>(way);  // what else there is only stock handles name
   Json addresses = Json::array();
   for (const SocketAddress& address : net.addresses) addresses.push_back(address.ToString());
-  return {{"transport", net.kind == wire::NetWay::Kind::kTcp ? "tcp" : "ucx"},
-          {"addresses", std::move(addresses)}};
+  return {{"transport", wire::TransportOf(way)}, {"addresses", std::move(addresses)}};
 }
 
 absl::StatusOr<Inspected> InspectOurs(std::span<const std::byte> bytes) {

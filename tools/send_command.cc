@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_format.h"
 #include "tensorferry/base/cancel.h"
+#include "tensorferry/base/contains.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
 #include "tools/gateway_side.h"
@@ -220,10 +221,6 @@ int Send(const SendOptions& options) {
   }
   const EndSignals signals;
   const LanePolicy policy = PolicyOfSend(options, *settings);
-  const auto uses = [&](std::string_view engine) {
-    return std::find(options.engines.begin(), options.engines.end(), engine) !=
-           options.engines.end();
-  };
   const Opened opened = OpenAll(options);
   Report report(options.json, opened.inputs.size() * options.repeat + opened.refused.size());
   for (const auto& [file, status] : opened.refused) report.Failed(file, status);
@@ -237,18 +234,19 @@ int Send(const SendOptions& options) {
   };
   const bool shm = serves(Mode::kShm);
   const bool remote = serves(Mode::kRemote) && policy.allow_remote;
-  GatewaySideOptions side{.to = options.to,
-                          .arena_bytes = ArenaOfSend(options, *settings, opened.inputs),
-                          .shm = shm && uses("local") && options.shm_transport != "file",
-                          .files = shm && options.shm_transport != "local",
-                          .remote = remote && uses("tcp"),
-                          .nixl = remote && uses("nixl"),
-                          .nixl_flags = options.nixl,
-                          .listen = options.listen.empty() ? settings->listen() : options.listen,
-                          .local_socket = local_socket.path(),
-                          .timeout = std::chrono::duration_cast<Duration>(
-                              std::chrono::duration<double>(options.timeout)),
-                          .log = PrintLog("send")};
+  GatewaySideOptions side{
+      .to = options.to,
+      .arena_bytes = ArenaOfSend(options, *settings, opened.inputs),
+      .shm = shm && Contains(options.engines, "local") && options.shm_transport != "file",
+      .files = shm && options.shm_transport != "local",
+      .remote = remote && Contains(options.engines, "tcp"),
+      .nixl = remote && Contains(options.engines, "nixl"),
+      .nixl_flags = options.nixl,
+      .listen = options.listen.empty() ? settings->listen() : options.listen,
+      .local_socket = local_socket.path(),
+      .timeout =
+          std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.timeout)),
+      .log = PrintLog("send")};
   std::atomic<GatewaySide*> active = nullptr;
   const EndWatch watch(signals, [&] {
     GatewaySide* const side_now = active;

@@ -49,13 +49,9 @@ absl::StatusOr<Settings> SettingFlags::Parse(SettingEnd end) const {
         flag.name, flag.text.empty() && flag.option->get_expected_min() == 0 ? "true" : flag.text);
   }
   if (!config_.empty()) {
-    const absl::StatusOr<OpenFile> file = OpenForReading(config_);
-    if (!file.ok()) return file.status();
-    std::string text(file->size, '\0');
-    if (absl::Status s = ReadInto(*file, std::as_writable_bytes(std::span(text))); !s.ok()) {
-      return s;
-    }
-    absl::StatusOr<SettingPairs> config = ParseConfig(text);
+    const absl::StatusOr<std::string> text = ReadText(config_);
+    if (!text.ok()) return text.status();
+    absl::StatusOr<SettingPairs> config = ParseConfig(*text);
     if (!config.ok()) return Annotate(config.status(), config_);
     sources.config = *std::move(config);
   }

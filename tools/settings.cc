@@ -33,10 +33,7 @@ std::string PrivateDirectory() {
   return directory;
 }
 
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
+std::string Environment(std::string_view name) { return EnvironmentVariable(name).value_or(""); }
 
 // The first folder of $PATH that has a python3, without its /bin.
 std::string PythonPrefix() {
@@ -83,6 +80,7 @@ std::optional<std::string> EnvironmentVariable(std::string_view name) {
 engine::NixlLibraryOptions NixlLibrarySettings(const std::string& dir) {
   engine::NixlLibraryOptions options{.dir = dir.empty() ? Environment("TENSORFERRY_NIXL_LIB") : dir,
                                      .search = {}};
+  if (!options.dir.empty()) return options;
   for (const std::string& prefix : {Environment("VIRTUAL_ENV"), PythonPrefix(),
                                     std::string("/usr/local"), std::string("/usr")}) {
     AddWheels(prefix, &options.search);

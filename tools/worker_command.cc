@@ -20,6 +20,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "tensorferry/base/contains.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/fd.h"
 #include "tensorferry/base/net.h"
@@ -134,10 +135,6 @@ bool Takes(const WorkerOptions& options, Lane lane) {
                      [&](const std::string& text) { return *ParseLane(text) == lane; });
 }
 
-bool Uses(const WorkerOptions& options, std::string_view engine) {
-  return std::find(options.engines.begin(), options.engines.end(), engine) != options.engines.end();
-}
-
 // "127.0.0.1:0" and 41234 make "127.0.0.1:41234".
 std::string WithPort(const std::string& listen, int port) {
   return StrCat(listen.substr(0, listen.rfind(':')), ":", port);
@@ -149,12 +146,12 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
   PullerOptions puller_options;
   puller_options.allow = *AllowList::Parse(options.allow);
   puller_options.log = PrintLog("worker");
-  puller_options.local = Takes(options, Lane::kShm) && Uses(options, "local");
+  puller_options.local = Takes(options, Lane::kShm) && Contains(options.engines, "local");
   if (Takes(options, Lane::kShm)) {
     puller_options.file = engine::FilePullOptions{.unlink = settings.unlink_after_read};
   }
-  puller_options.tcp = Takes(options, Lane::kRemote) && Uses(options, "tcp");
-  if (Takes(options, Lane::kRemote) && Uses(options, "nixl")) {
+  puller_options.tcp = Takes(options, Lane::kRemote) && Contains(options.engines, "tcp");
+  if (Takes(options, Lane::kRemote) && Contains(options.engines, "nixl")) {
     absl::StatusOr<std::unique_ptr<engine::PullEngine>> nixl =
         OpenNixlPull(options.nixl, puller_options.allow, puller_options.log);
     if (nixl.ok()) {

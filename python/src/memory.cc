@@ -278,6 +278,8 @@ void BindMemory(nb::module_& module) {
       .def_prop_ro("_borrowed", &Memory::borrowed)
       .def_prop_ro("_released", &Memory::released)
       .def_prop_ro("_transport", &Memory::transport);
+  module.def("item_bytes",
+             [](const std::string& dtype) { return ItemBytes(ValueOrThrow(ParseDtype(dtype))); });
   module.def("check_tensor",
              [](const std::string& dtype, const std::vector<uint32_t>& shape, uint64_t nbytes) {
                ThrowIfError(CheckTensorBytes(shape, ValueOrThrow(ParseDtype(dtype)), nbytes));

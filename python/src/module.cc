@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -13,6 +14,7 @@
 #include "tensorferry/base/host.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/base/version.h"
+#include "tensorferry/policy/lane.h"
 #include "tensorferry/puller/handle.h"
 #include "tensorferry/wire/descriptor.h"
 
@@ -28,20 +30,16 @@ nb::bytes Bytes(std::span<const uint8_t> bytes) {
 // (transport, where it is to be had)
 nb::tuple WayParts(const wire::Way& way) {
   nb::list places;
-  const char* transport = "local";
   if (const auto* local = std::get_if<wire::LocalWay>(&way)) {
     places.append(local->socket_path);
   } else if (const auto* net = std::get_if<wire::NetWay>(&way)) {
-    transport = net->kind == wire::NetWay::Kind::kTcp ? "tcp" : "ucx";
     for (const SocketAddress& address : net->addresses) places.append(address.ToString());
   } else if (const auto* smg = std::get_if<wire::SmgDescriptor>(&way)) {
-    transport = "nixl";
     places.append(StrCat(smg->host, ":", smg->port));
   } else if (const auto* file = std::get_if<wire::FileWay>(&way)) {
-    transport = "file";
     places.append(file->name);
   }
-  return nb::make_tuple(transport, nb::tuple(places));
+  return nb::make_tuple(std::string(wire::TransportOf(way)), nb::tuple(places));
 }
 
 // Everything but the token, which is as secret as the channel that carried it.
@@ -67,10 +65,10 @@ nb::dict Inspect(const std::string& transport, const nb::bytes& descriptor, uint
   return out;
 }
 
-nb::tuple ThisHostTuple() {
-  const HostIdentity host = ThisHost();
-  return nb::make_tuple(host.boot_id == BootId{} ? nb::bytes("", 0) : Bytes(host.boot_id),
-                        host.shm_namespace, host.uid ? nb::cast(*host.uid) : nb::none());
+// Empty for what is no transport.
+std::string LaneOf(const std::string& transport) {
+  const std::optional<Lane> lane = LaneOfTransport(transport);
+  return lane ? std::string(LaneName(*lane)) : "";
 }
 
 }  // namespace
@@ -78,8 +76,8 @@ nb::tuple ThisHostTuple() {
 void BindDescriptors(nb::module_& module) {
   module.def("inspect", &Inspect, nb::arg("transport"), nb::arg("descriptor"), nb::arg("nbytes"),
              nb::arg("offset"), nb::arg("key").none());
-  module.def("this_host", &ThisHostTuple);
-  module.attr("descriptor_version") = int{wire::kDescriptorVersion};
+  module.def("lane_of_transport", &LaneOf);
+  module.def("shm_namespace", [] { return ThisHost().shm_namespace; });
 }
 
 }  // namespace tensorferry::python

@@ -1,7 +1,6 @@
 // Values that Python's calls take, as the library wants them.
 //
 //   options.timeout = Seconds(timeout);
-//   options.engines.push_back(OpenNixlPull(...));
 //
 // Thread-safety: pure functions.
 #ifndef TENSORFERRY_PYTHON_SRC_OPTIONS_H_
@@ -9,20 +8,12 @@
 
 #include <chrono>
 #include <cmath>
-#include <string>
-#include <vector>
 
 #include "python/src/errors.h"
 #include "tensorferry/base/clock.h"
 #include "tensorferry/base/text.h"
 
 namespace tensorferry::python {
-
-// Of NIXL's libraries: a folder, or where an installed wheel may have put it.
-struct NixlPlaces {
-  std::string dir;
-  std::vector<std::string> search;
-};
 
 // Infinity, and what is longer than the clock can count, is for ever.
 inline Duration Seconds(double seconds) {

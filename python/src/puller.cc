@@ -17,7 +17,7 @@
 #include "python/src/options.h"
 #include "python/src/process.h"
 #include "tensorferry/engine/nixl/nixl_pull_engine.h"
-#include "tensorferry/wire/descriptor.h"
+#include "tensorferry/worker/describe.h"
 
 namespace nb = nanobind;
 
@@ -200,6 +200,29 @@ class PyPuller {
     puller->Close();
   }
 
+  // `self` may be null: this process fetches nothing.
+  static nb::dict Describe(const PyPuller* self, uint64_t max_message_bytes) {
+    const Capabilities told =
+        DescribeWorker(self == nullptr ? nullptr : self->Get().get(), max_message_bytes);
+    const auto bytes = [](const auto& of) {
+      return nb::bytes(reinterpret_cast<const char*>(of.data()), of.size());
+    };
+    nb::list lanes;
+    for (const Lane lane : told.lanes) lanes.append(std::string(LaneName(lane)));
+    nb::dict out;
+    out["version"] = told.version;
+    out["instance_id"] = bytes(told.instance_id);
+    out["lanes"] = nb::tuple(lanes);
+    out["transports"] = nb::tuple(nb::cast(told.transports));
+    out["landing_bytes"] = told.landing_bytes;
+    out["max_inline_bytes"] = told.max_inline_bytes;
+    out["boot_id"] = told.host.boot_id == BootId{} ? nb::bytes("", 0) : bytes(told.host.boot_id);
+    out["shm_namespace"] = told.host.shm_namespace;
+    out["uid"] = told.host.uid ? nb::cast(*told.host.uid) : nb::none();
+    out["descriptor_versions"] = nb::tuple(nb::cast(told.descriptor_versions));
+    return out;
+  }
+
   std::vector<std::string> Transports() const { return Get()->transports(); }
   nb::dict Stats() const {
     const PullerStats stats = Get()->stats();
@@ -249,6 +272,8 @@ void BindPuller(nb::module_& module) {
       .def("close", &PyPuller::Close)
       .def("transports", &PyPuller::Transports)
       .def("stats", &PyPuller::Stats);
+  module.def("describe_worker", &PyPuller::Describe, nb::arg("puller").none(),
+             nb::arg("max_message_bytes"));
 }
 
 }  // namespace tensorferry::python

@@ -1,13 +1,9 @@
 """What a worker tells gateways about itself."""
 
-import os
 from dataclasses import dataclass
 
 from tensorferry import _core, _protobuf
 from tensorferry._puller import Puller
-
-# What carries a tensor by which lane.
-_LANES = {"local": "shm", "file": "shm", "tcp": "remote", "ucx": "remote", "nixl": "remote"}
 
 
 @dataclass(frozen=True)
@@ -64,9 +60,7 @@ class Capabilities:
             elif number == 7:
                 shm.update((n, bytes(v)) for n, v in _protobuf.Reader(value) if not isinstance(v, int))
             elif number == 9:
-                packed = _protobuf.Reader(value)
-                while not packed.done():
-                    versions.append(packed.varint())
+                versions += _protobuf.Reader(value).varints()
             else:
                 data[number] = bytes(value)
         return cls(
@@ -88,27 +82,4 @@ def describe_worker(puller: Puller | None, max_message_bytes: int) -> Capabiliti
 
     Call it once per process: each call makes up another instance id.
     """
-    boot_id, shm_namespace, uid = _core.this_host()
-    lanes, transports, landing_bytes = ["inline"], ["grpc"], 0
-    if puller is not None:
-        landing_bytes = puller.stats().landing_bytes
-        for transport in puller.transports:
-            lane = _LANES.get(transport)
-            # What is copied needs landing memory.
-            if lane is None or (transport != "local" and landing_bytes == 0):
-                continue
-            transports.append(transport)
-            if lane not in lanes:
-                lanes.append(lane)
-    return Capabilities(
-        version=_core.version,
-        instance_id=os.urandom(16),
-        lanes=tuple(lanes),
-        transports=tuple(transports),
-        landing_bytes=landing_bytes,
-        max_inline_bytes=max_message_bytes,
-        boot_id=boot_id,
-        shm_namespace=shm_namespace,
-        uid=uid,
-        descriptor_versions=(_core.descriptor_version,),
-    )
+    return Capabilities(**_core.describe_worker(None if puller is None else puller._core, max_message_bytes))

@@ -3,18 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tensorferry import _core, _nixl, _runtime
+from tensorferry._closing import Closing
 from tensorferry._errors import Error
 from tensorferry._handle import Handle, checked_key
 from tensorferry._view import Tensor, View, checked_shape
 
 if TYPE_CHECKING:
     import numpy
-
-_ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "uint8": 1, "int64": 8, "uint32": 4}
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class ExporterStats:
     smg_epoch: int
 
 
-class Lease:
+class Lease(Closing):
     """A published tensor. Keep it until the RPC has ended: closing it, or dropping it, ends it."""
 
     def __init__(self, core: _core.Lease, dtype: str, shape: tuple[int, ...]) -> None:
@@ -105,16 +103,8 @@ class Lease:
     def close(self) -> None:
         self._core.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class Staged:
+class Staged(Closing):
     """Memory to write a tensor into, in place; dropped unless it is published."""
 
     def __init__(self, core: _core.Staged, dtype: str, shape: tuple[int, ...]) -> None:
@@ -146,16 +136,8 @@ class Staged:
         """Gives the memory back; nothing after publish()."""
         self._core.drop()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class Exporter:
+class Exporter(Closing):
     """Memory for tensors, and the places where workers fetch from it. One per process; every call from any thread.
 
     ``listen`` ("IP:PORT", port 0 picks one) is for workers on other hosts, ``local_socket`` (a path) for those on this
@@ -199,9 +181,7 @@ class Exporter:
     def stage(self, shape: int | Sequence[int], dtype: str = "uint8") -> Staged:
         """Memory for a tensor; a number is so many elements. It never fails for want of arena: see Staged.in_arena."""
         dims = tuple(checked_shape([shape] if isinstance(shape, int) else shape))
-        if dtype not in _ITEM_BYTES:
-            raise _core.error_of_reason("unknown_dtype", f"dtype {dtype!r} is none of {', '.join(_ITEM_BYTES)}")
-        nbytes = prod(dims) * _ITEM_BYTES[dtype]
+        nbytes = prod(dims) * _core.item_bytes(dtype)
         _core.check_tensor(dtype, list(dims), min(nbytes, (1 << 64) - 1))
         return Staged(self._core.stage(nbytes), dtype, dims)
 
@@ -258,11 +238,3 @@ class Exporter:
 
     def stats(self) -> ExporterStats:
         return ExporterStats(**self._core.stats())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -1,7 +1,8 @@
 """A TensorData of SMG's packages from its bytes, for workers that have no protobuf classes for it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from tensorferry import _core
 from tensorferry._protobuf import Reader
@@ -9,6 +10,7 @@ from tensorferry._protobuf import Reader
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+_Handle = TypeVar("_Handle")
 Layout = Literal["tokenspeed", "vllm"]
 
 
@@ -47,7 +49,9 @@ class TensorData:
         for number, value in Reader(memoryview(message).cast("B")):
             name = numbers.get(number)
             if name == "shape":
-                out.shape += [value] if isinstance(value, int) else _packed(value)
+                out.shape += (
+                    [value] if isinstance(value, int) else [dim & 0xFFFFFFFF for dim in Reader(value).varints()]
+                )
             elif isinstance(value, int):
                 continue
             elif name == "dtype":
@@ -58,9 +62,9 @@ class TensorData:
                 if name == "inline":
                     out.inline = value
                 elif name == "shm":
-                    out.shm = _shm(value, previous[0] or ShmHandle())
+                    out.shm = _fill(value, _SHM, previous[0] or ShmHandle())
                 else:
-                    out.remote = _remote(value, previous[1] or RemoteTensorHandle())
+                    out.remote = _fill(value, _REMOTE, previous[1] or RemoteTensorHandle())
         return out
 
 
@@ -70,14 +74,6 @@ _NUMBERS: dict[str, dict[int, str]] = {
 }
 
 
-def _packed(values: memoryview) -> list[int]:
-    reader = Reader(values)
-    out = []
-    while not reader.done():
-        out.append(reader.varint() & 0xFFFFFFFF)
-    return out
-
-
 def _text(value: memoryview) -> str:
     try:
         return str(value, "utf-8")
@@ -85,27 +81,16 @@ def _text(value: memoryview) -> str:
         raise _core.error_of_reason("bad_input", "a text of the message is not UTF-8") from None
 
 
-def _shm(message: memoryview, out: ShmHandle) -> ShmHandle:
-    for number, value in Reader(message):
-        if isinstance(value, int):
-            if number == 2:
-                out.offset = value
-            elif number == 3:
-                out.nbytes = value
-        elif number == 1:
-            out.name = _text(value)
-        elif number == 4:
-            out.owner_id = _text(value)
-    return out
+# Of a handle's message: field number to attribute, and how to read it; a number needs no reading.
+_Fields = dict[int, tuple[str, Callable[[memoryview], object] | None]]
+_SHM: _Fields = {1: ("name", _text), 2: ("offset", None), 3: ("nbytes", None), 4: ("owner_id", _text)}
+_REMOTE: _Fields = {1: ("transport", _text), 2: ("descriptor", bytes), 3: ("nbytes", None)}
 
 
-def _remote(message: memoryview, out: RemoteTensorHandle) -> RemoteTensorHandle:
+def _fill(message: memoryview, fields: _Fields, out: _Handle) -> _Handle:
     for number, value in Reader(message):
-        if isinstance(value, int):
-            if number == 3:
-                out.nbytes = value
-        elif number == 1:
-            out.transport = _text(value)
-        elif number == 2:
-            out.descriptor = bytes(value)
+        name, read = fields.get(number, ("", None))
+        if not name or isinstance(value, int) != (read is None):
+            continue
+        setattr(out, name, value if isinstance(value, int) or read is None else read(value))
     return out

@@ -75,6 +75,11 @@ class Reader:
     def done(self) -> bool:
         return self._at >= len(self._message)
 
+    def varints(self) -> Iterator[int]:
+        """The numbers of a packed field."""
+        while not self.done():
+            yield self.varint()
+
     def __iter__(self) -> Iterator[tuple[int, int | memoryview]]:
         while not self.done():
             tag = self.varint()

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tensorferry import _core, _nixl, _runtime
+from tensorferry._closing import Closing
 from tensorferry._errors import Error
 from tensorferry._handle import Handle, checked_key
 from tensorferry._view import View
@@ -73,7 +73,7 @@ async def completion(start: Callable[[_core.Cancellation, Callable[[Any, Error |
     return future.result()
 
 
-class Puller:
+class Puller(Closing):
     """Fetches tensors from gateways. One per process; every call from any thread.
 
     ``allow`` names the networks of the gateways that may be dialled, ``landing_bytes`` the memory for tensors that come
@@ -184,14 +184,6 @@ class Puller:
 
     def stats(self) -> PullerStats:
         return PullerStats(**self._core.stats())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _switch(cancel: Cancellation | None) -> _core.Cancellation | None:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 # As DLPack names it.
 _CPU = (1, 0)
-_LANES = {"grpc": "inline", "local": "shm", "file": "shm"}
 
 
 class View(_core.Memory):
@@ -52,7 +51,7 @@ class View(_core.Memory):
     @property
     def lane(self) -> str:
         """How they travelled: inline, shm, remote. Empty for memory of this process."""
-        return _LANES.get(self._transport, "remote") if self._transport else ""
+        return _core.lane_of_transport(self._transport)
 
     def tensor(self, dtype: str, shape: Sequence[int]) -> "Tensor":
         """The same bytes as a row-major tensor."""

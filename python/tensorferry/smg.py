@@ -182,18 +182,16 @@ def _to_torch(view: View, dtype: str, shape: list[int], cast_to: Any) -> Any:
     import torch
 
     array = numpy.asarray(memoryview(view.tensor(dtype, shape)))
-    if not array.flags.writeable:  # the gateway's own memory
+    borrowed = not array.flags.writeable  # the gateway's own memory
+    if borrowed:
         array = array.copy()
-        copied = True
-    else:
-        copied = False
     # bfloat16 is in its 16 bits.
     tensor = torch.from_numpy(array)
     if dtype == "bfloat16":
         tensor = tensor.view(torch.bfloat16)
     if cast_to is not None and tensor.dtype != cast_to and tensor.is_floating_point():
         return tensor.to(cast_to)
-    return tensor if copied else tensor.clone()
+    return tensor if borrowed else tensor.clone()
 
 
 # The helpers for files under /dev/shm.
@@ -308,4 +306,4 @@ def validated_shm_name(name: str) -> str:
 
 def shm_namespace_id() -> str:
     """What gateways compare to know whether they share /dev/shm with this process; empty when it is not known."""
-    return _core.this_host()[1]
+    return _core.shm_namespace()

@@ -246,6 +246,15 @@ bool AllowList::Allows(const SocketAddress& address) const {
   });
 }
 
+absl::Status AllowList::CheckDial(const SocketAddress& address) const {
+  if (absl::Status s = address.CheckDialable(); !s.ok()) return s;
+  if (Allows(address)) return absl::OkStatus();
+  return MakeError(
+      Reason::kNotAllowed,
+      StrCat("the gateway's address ", address.ToString(), " is not in the allow-list (",
+             ToString(), "); add its network to `allow` if it is one of yours"));
+}
+
 std::string AllowList::ToString() const {
   if (networks_.empty()) return "nothing";
   return absl::StrJoin(networks_, ", ", [](std::string* out, const Network& n) {

@@ -76,6 +76,8 @@ class TENSORFERRY_EXPORT AllowList {
 
   // An IPv4-mapped IPv6 address counts as the IPv4 address that it reaches.
   bool Allows(const SocketAddress& address) const;
+  // OK for an address that may be dialled: CheckDialable, and kNotAllowed when it is not on the list.
+  absl::Status CheckDial(const SocketAddress& address) const;
   // "127.0.0.0/8, ::1/128"; "nothing" for an empty list.
   std::string ToString() const;
 

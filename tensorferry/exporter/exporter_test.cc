@@ -88,37 +88,6 @@ TEST(ExporterTest, DescriptorOffersOnlyTheWaysAskedFor) {
   EXPECT_EQ(ReasonOf(lease.Descriptor({.shm = false, .remote = false}).status()), Reason::kLaneOff);
 }
 
-// An engine like nixl's: it reads by itself, and hears of leases when a descriptor is made.
-class OneSidedEngine final : public engine::ExportEngine {
- public:
-  explicit OneSidedEngine(OneSidedEngine** self) { *self = this; }
-  std::string_view transport() const override { return "nixl"; }
-  absl::Status Start(const engine::ArenaView& view, engine::LeaseSource* source) override {
-    arena = view;
-    leases = source;
-    return absl::OkStatus();
-  }
-  wire::Way way() const override {
-    return wire::SmgDescriptor{
-        .slot_addr = reinterpret_cast<uintptr_t>(arena.data), .port = 7, .host = "127.0.0.1"};
-  }
-  void Publish(const engine::PublishedLease& lease) override { published.push_back(lease.ref); }
-  bool Retire(const wire::LeaseRef& ref) override {
-    retired.push_back(ref.generation);
-    return true;
-  }
-  bool one_sided() const override { return true; }
-
-  uint64_t StampAt(uint64_t address) const {
-    return wire::LoadLe<uint64_t>(reinterpret_cast<const std::byte*>(address));
-  }
-
-  engine::ArenaView arena;
-  engine::LeaseSource* leases = nullptr;
-  std::vector<wire::LeaseRef> published;
-  std::vector<uint64_t> retired;
-};
-
 wire::SmgDescriptor DecodeSmg(const Lease& lease) {
   const auto bytes = lease.SmgDescriptor();
   EXPECT_TRUE(bytes.ok()) << bytes.status();
@@ -127,8 +96,7 @@ wire::SmgDescriptor DecodeSmg(const Lease& lease) {
 
 TEST(ExporterTest, ALeaseForSmgsWorkersIsAFrameInTheArena) {
   OneSidedEngine* engine = nullptr;
-  ExporterForTest gateway(
-      [&](ExporterOptions* o) { o->engines.push_back(std::make_unique<OneSidedEngine>(&engine)); });
+  ExporterForTest gateway(OneSidedEngine::Into(&engine));
   const auto pattern = Pattern(1000, 1);
   const Lease lease = gateway->Export(pattern, {.key = 42, .readers = 1});
   EXPECT_THAT(engine->published, IsEmpty()) << "nobody was told of it yet";
@@ -148,8 +116,7 @@ TEST(ExporterTest, ALeaseForSmgsWorkersIsAFrameInTheArena) {
 // Faults 1, 2 and 16.
 TEST(ExporterTest, ANotificationEndsItsLeaseOnceAndNoNewerOne) {
   OneSidedEngine* engine = nullptr;
-  ExporterForTest gateway(
-      [&](ExporterOptions* o) { o->engines.push_back(std::make_unique<OneSidedEngine>(&engine)); });
+  ExporterForTest gateway(OneSidedEngine::Into(&engine));
   Lease read = gateway->Export(Pattern(1000, 1), {.key = 1, .readers = 1});
   const wire::SmgDescriptor smg = DecodeSmg(read);
   EXPECT_EQ(ReasonOf(gateway->Export(Pattern(10, 1), {.key = 1}).exported()),
@@ -177,8 +144,7 @@ TEST(ExporterTest, ANotificationEndsItsLeaseOnceAndNoNewerOne) {
 // Fault 3: a frame that was whole is not, as soon as its memory is somebody's again.
 TEST(ExporterTest, StagedMemoryShowsNoWholeFrame) {
   OneSidedEngine* engine = nullptr;
-  ExporterForTest gateway(
-      [&](ExporterOptions* o) { o->engines.push_back(std::make_unique<OneSidedEngine>(&engine)); });
+  ExporterForTest gateway(OneSidedEngine::Into(&engine));
   wire::SmgDescriptor smg;
   {
     const Lease lease = gateway->Export(Pattern(5000, 1), {.key = 1, .readers = 1});

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "tensorferry/wire/bytes.h"
+
 namespace tensorferry {
 
 std::vector<std::byte> Pattern(size_t nbytes, uint64_t seed) {
@@ -39,6 +41,34 @@ void ExporterForTest::Restart() {
   std::string listen = exporter_->listen_address();
   exporter_.reset();
   Create(std::move(listen));
+}
+
+ExporterForTest::Adjust OneSidedEngine::Into(OneSidedEngine** self) {
+  return [self](ExporterOptions* options) {
+    auto engine = std::make_unique<OneSidedEngine>();
+    *self = engine.get();
+    options->engines.push_back(std::move(engine));
+  };
+}
+
+absl::Status OneSidedEngine::Start(const engine::ArenaView& view, engine::LeaseSource* source) {
+  arena = view;
+  leases = source;
+  return absl::OkStatus();
+}
+
+wire::Way OneSidedEngine::way() const {
+  return wire::SmgDescriptor{
+      .slot_addr = reinterpret_cast<uintptr_t>(arena.data), .port = 7, .host = "127.0.0.1"};
+}
+
+bool OneSidedEngine::Retire(const wire::LeaseRef& ref) {
+  retired.push_back(ref.generation);
+  return true;
+}
+
+uint64_t OneSidedEngine::StampAt(uint64_t address) const {
+  return wire::LoadLe<uint64_t>(reinterpret_cast<const std::byte*>(address));
 }
 
 Handle HandleOf(const Lease& lease, Lease::Ways ways) {

@@ -13,9 +13,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tensorferry/base/temp_dir_testing.h"
+#include "tensorferry/engine/export_engine.h"
 #include "tensorferry/exporter/exporter.h"
 #include "tensorferry/puller/puller.h"
 
@@ -40,6 +42,33 @@ class ExporterForTest {
   TempDir dir_;
   Adjust adjust_;
   std::unique_ptr<Exporter> exporter_;
+};
+
+// An engine like nixl's: its readers read by themselves, and it hears of leases when a descriptor is
+// made.
+//
+//   OneSidedEngine* engine = nullptr;
+//   ExporterForTest gateway(OneSidedEngine::Into(&engine));
+class OneSidedEngine final : public engine::ExportEngine {
+ public:
+  // Adds one to the options; it belongs to the exporter, and lives as long.
+  static ExporterForTest::Adjust Into(OneSidedEngine** self);
+
+  std::string_view transport() const override { return "nixl"; }
+  absl::Status Start(const engine::ArenaView& view, engine::LeaseSource* source) override;
+  wire::Way way() const override;
+  void Publish(const engine::PublishedLease& lease) override { published.push_back(lease.ref); }
+  bool Retire(const wire::LeaseRef& ref) override;
+  bool one_sided() const override { return true; }
+  uint64_t epoch() const override { return agents_started; }
+
+  uint64_t StampAt(uint64_t address) const;
+
+  engine::ArenaView arena;
+  engine::LeaseSource* leases = nullptr;
+  std::vector<wire::LeaseRef> published;
+  std::vector<uint64_t> retired;
+  uint64_t agents_started = 1;
 };
 
 Handle HandleOf(const Lease& lease, Lease::Ways ways = {});

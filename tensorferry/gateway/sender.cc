@@ -2,8 +2,7 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-
+#include "tensorferry/base/contains.h"
 #include "tensorferry/base/host.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/wire/descriptor.h"
@@ -47,8 +46,7 @@ Sender::Sender(const Exporter* exporter, SenderOptions options)
   facts_.host = ThisHost();
   facts_.descriptor_versions = {wire::kDescriptorVersion};
   if (exporter != nullptr) facts_.transports = exporter->transports();
-  serves_nixl_ = std::find(facts_.transports.begin(), facts_.transports.end(), "nixl") !=
-                 facts_.transports.end();
+  serves_nixl_ = Contains(facts_.transports, "nixl");
   if (options_.files) facts_.transports.emplace_back("file");
 }
 
@@ -63,12 +61,18 @@ std::optional<LaneReason> Sender::AgainstNixl(const Capabilities& worker,
   const uint64_t epoch = exporter_->smg_epoch();
   if (epoch == 0) return LaneReason::kAgentRestarted;
   if (!worker.stock()) return std::nullopt;
-  uint64_t known = 1;
-  if (!name.empty()) {
-    const std::lock_guard<std::mutex> lock(known_->mu);
-    known = known_->epochs.try_emplace(name, epoch).first->second;
-  }
-  return known == epoch ? std::nullopt : std::optional(LaneReason::kAgentRestarted);
+  const std::lock_guard<std::mutex> lock(known_->mu);
+  const auto known = known_->epochs.find(name);
+  // Of one without a name nothing is known, so that it may be the first agent's.
+  const bool may =
+      known != known_->epochs.end() ? known->second == epoch : !name.empty() || epoch == 1;
+  return may ? std::nullopt : std::optional(LaneReason::kAgentRestarted);
+}
+
+void Sender::RememberAgent(const std::string& name, uint64_t epoch) const {
+  if (name.empty()) return;
+  const std::lock_guard<std::mutex> lock(known_->mu);
+  known_->epochs.try_emplace(name, epoch);
 }
 
 void Sender::WorkerRestarted(const std::string& name) const {
@@ -115,8 +119,11 @@ absl::StatusOr<Sender::Plan> Sender::MakePlan(const Lease& lease, const Capabili
     const Lease::Ways ways{.shm = lane == Lane::kShm,
                            .remote = decision.Find(Lane::kRemote) != nullptr};
     const bool smg = decision.offers.front().transports.front() == "nixl";
+    // Before the descriptor: an agent that starts in between is one that the worker does not know.
+    const uint64_t epoch = smg ? exporter_->smg_epoch() : 0;
     absl::StatusOr<std::string> descriptor = smg ? lease.SmgDescriptor() : lease.Descriptor(ways);
     if (!descriptor.ok()) return descriptor.status();
+    if (smg && worker.stock()) RememberAgent(options.worker, epoch);
     plan.descriptor = *std::move(descriptor);
   }
   plan.attachment = {.lane = lane,

@@ -60,9 +60,9 @@ struct SenderOptions {
 struct AttachOptions {
   Dtype dtype = Dtype::kFloat32;
   std::vector<uint32_t> shape = {};
-  // A name for the worker, the same for as long as its process lives: with engine/nixl a stock worker
-  // is known by it after the agent was started anew. Empty: then stock workers get no second agent's
-  // leases.
+  // A name for the worker, the same for as long as its process lives: with engine/nixl a stock
+  // worker is known by it after the agent was started anew. Empty: then stock workers get no second
+  // agent's leases.
   std::string worker = {};
   // Whose message it goes into, and as what: decides as in docs/lanes.md.
   EngineProto engine = EngineProto::kTokenSpeed;
@@ -130,6 +130,8 @@ class TENSORFERRY_EXPORT Sender {
     std::map<std::string, uint64_t, std::less<>> epochs;
   };
   std::optional<LaneReason> AgainstNixl(const Capabilities& worker, const std::string& name) const;
+  // A stock worker reads from this agent from now on, and from no other.
+  void RememberAgent(const std::string& name, uint64_t epoch) const;
   absl::StatusOr<Plan> MakePlan(const Lease& lease, const Capabilities& worker,
                                 const AttachOptions& options) const;
   static std::string FileOwner();

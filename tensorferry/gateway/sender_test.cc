@@ -410,6 +410,89 @@ TYPED_TEST(FileSenderTest, AFailedPullOfAFileIsSentInlineAndTheFileGoes) {
   EXPECT_TRUE(this->HoldsThePattern());
 }
 
+// A gateway that serves nixl, and a worker of SMG's that says nothing of itself.
+class NixlSenderTest : public testing::Test {
+ protected:
+  absl::StatusOr<Attachment> Attach(const Capabilities& worker, const std::string& name,
+                                    bool assume_pull = true) {
+    const Lease lease = gateway_->Export(Pattern(kBytes, 7), {.readers = 1});
+    return sender_.Attach(lease, worker,
+                          {.dtype = Dtype::kUint8,
+                           .shape = {kBytes},
+                           .worker = name,
+                           .policy = LanePolicy{.mode = Mode::kAuto, .assume_pull = assume_pull}},
+                          &data_);
+  }
+  std::string TransportTo(const Capabilities& worker, const std::string& name) {
+    const auto sent = Attach(worker, name);
+    return sent.ok() ? std::string(sent->transport) : std::string(sent.status().message());
+  }
+
+  OneSidedEngine* engine_ = nullptr;
+  ExporterForTest gateway_{OneSidedEngine::Into(&engine_)};
+  Sender sender_{&*gateway_, {}};
+  tokenspeed::grpc::scheduler::TensorData data_;
+};
+
+TEST_F(NixlSenderTest, AStockWorkerIsAssumedToPullOnlyWhenTheOperatorSaysSo) {
+  const auto sent = Attach(Capabilities(), "w");
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->transport, "nixl");
+  EXPECT_EQ(sent->reason, LaneReason::kAssumed);
+  EXPECT_EQ(data_.remote().transport(), "nixl");
+  EXPECT_EQ(engine_->published.size(), 1U);
+
+  const auto unsaid = Attach(Capabilities(), "w", /*assume_pull=*/false);
+  ASSERT_TRUE(unsaid.ok()) << unsaid.status();
+  EXPECT_EQ(unsaid->lane, Lane::kInline);
+  EXPECT_THAT(unsaid->rejected,
+              testing::Contains(Rejection{Lane::kRemote, LaneReason::kNotAdvertised}));
+  EXPECT_EQ(engine_->published.size(), 1U);
+}
+
+// SMG's puller never lets go of the first agent that it met.
+TEST_F(NixlSenderTest, AStockWorkerGetsLeasesOfTheFirstAgentThatItMetOnly) {
+  EXPECT_EQ(TransportTo(Capabilities(), "old"), "nixl");
+  EXPECT_EQ(TransportTo(Capabilities(), ""), "nixl");
+  engine_->agents_started = 2;
+  const auto sent = Attach(Capabilities(), "old");
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->lane, Lane::kInline);
+  EXPECT_THAT(sent->rejected,
+              testing::Contains(Rejection{Lane::kRemote, LaneReason::kAgentRestarted}));
+  EXPECT_EQ(TransportTo(Capabilities(), ""), "grpc") << "it may be one that met the first agent";
+  EXPECT_EQ(TransportTo(Capabilities(), "new"), "nixl");
+  Capabilities ours = WorkerElsewhere();
+  ours.transports = {"grpc", "nixl"};
+  EXPECT_EQ(TransportTo(ours, "ours"), "nixl") << "it notices by itself";
+
+  sender_.WorkerRestarted("old");
+  EXPECT_EQ(TransportTo(Capabilities(), "old"), "nixl");
+  engine_->agents_started = 0;  // none at all
+  EXPECT_EQ(TransportTo(Capabilities(), "old"), "grpc");
+  EXPECT_EQ(TransportTo(ours, "ours"), "grpc");
+}
+
+TEST_F(NixlSenderTest, AWorkerHasMetNoAgentThatItWasNotSentTo) {
+  const auto sent = Attach(Capabilities(), "w", /*assume_pull=*/false);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->lane, Lane::kInline);
+  engine_->agents_started = 2;
+  EXPECT_EQ(TransportTo(Capabilities(), "w"), "nixl");
+}
+
+TEST_F(NixlSenderTest, WhileMuchOfTheArenaRestsBytesGoInline) {
+  for (int unheard = 0; unheard < 8; ++unheard) {  // of 8 MiB
+    const Lease lease = gateway_->Export(Pattern(size_t{512} << 10, 1), {.readers = 1});
+    ASSERT_TRUE(lease.SmgDescriptor().ok());
+  }
+  ASSERT_GT(gateway_->stats().resting_bytes, uint64_t{2} << 20);
+  const auto sent = Attach(Capabilities(), "w");
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->lane, Lane::kInline);
+  EXPECT_THAT(sent->rejected, testing::Contains(Rejection{Lane::kRemote, LaneReason::kResting}));
+}
+
 TYPED_TEST(SenderTest, LogsLaneAndReason) {
   std::vector<std::string> lines;
   const Sender sender(&*this->gateway_, {.log = [&](LogLevel level, std::string_view line) {

@@ -14,8 +14,8 @@ namespace {
 // gRPC refuses responses with more than 8 KiB of metadata, and the message travels twice.
 constexpr size_t kMaxMessageBytes = 1024;
 
-// SMG's workers answer with the text of a Python exception. They fetch before they do anything else, so that each of
-// these means that nothing was done.
+// SMG's workers answer with the text of a Python exception. They fetch before they do anything
+// else, so that each of these means that nothing was done.
 struct StockText {
   std::string_view part;
   Reason reason;
@@ -32,8 +32,8 @@ constexpr StockText kStockTexts[] = {
     {"landing-ring starvation", Reason::kLandingFull},
     {"NIXL READ timed out", Reason::kTimedOut},
     {"NIXL READ state=", Reason::kPeerClosed},
-    // What NIXL's binding raises by itself: REMOTE_DISCONNECT and NOT_FOUND of a gateway whose agent is another one by
-    // now.
+    // What NIXL's binding raises by itself: REMOTE_DISCONNECT and NOT_FOUND of a gateway whose agent
+    // is another one by now.
     {"NIXL_ERR_", Reason::kPeerClosed},
     {"remote pixel size mismatch", Reason::kSizeMismatch},
     {"slot generation mismatch", Reason::kBadGeneration},

@@ -38,7 +38,8 @@ TENSORFERRY_EXPORT grpc::Status ToGrpc(const absl::Status& status);
 TENSORFERRY_EXPORT grpc::Status FailWith(grpc::ServerContextBase* context,
                                          const absl::Status& status);
 
-// What SMG's own workers say, in words, of a tensor that they could not fetch. None for any other failure.
+// What SMG's own workers say, in words, of a tensor that they could not fetch. None for any other
+// failure.
 TENSORFERRY_EXPORT std::optional<PullFailure> ReadStockPullFailure(const grpc::Status& status);
 
 // After the RPC has ended. None: it did not fail, or not by a worker's report.

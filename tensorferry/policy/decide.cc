@@ -4,6 +4,7 @@
 #include <array>
 
 #include "absl/strings/str_join.h"
+#include "tensorferry/base/contains.h"
 #include "tensorferry/base/text.h"
 
 namespace tensorferry {
@@ -24,11 +25,6 @@ constexpr Entry kTable[] = {
 const Entry& Find(LaneReason reason) { return kTable[static_cast<size_t>(reason)]; }
 
 constexpr std::array kAutoOrder = {Lane::kShm, Lane::kRemote, Lane::kInline};
-
-template <class Container, class Value>
-bool Contains(const Container& container, const Value& value) {
-  return std::find(container.begin(), container.end(), value) != container.end();
-}
 
 std::vector<std::string> TransportsOf(Lane lane, const std::vector<std::string>& transports) {
   std::vector<std::string> out;
@@ -121,31 +117,22 @@ std::optional<LaneReason> AgainstNixl(const LaneQuery& q, LaneOffer* offer) {
 std::optional<LaneReason> AgainstFetching(const LaneQuery& q, Lane lane, LaneOffer* offer) {
   if (!TakesHandles(q.tensor.engine)) return LaneReason::kEngine;
   if (lane == Lane::kRemote && !q.policy.allow_remote) return LaneReason::kLaneOff;
+  // What stock workers know; all else is ours.
+  const bool shm = lane == Lane::kShm;
+  const std::string_view stock = shm ? "file" : "nixl";
   std::vector<std::string> served = TransportsOf(lane, q.gateway.transports);
-  const bool files = std::erase(served, "file") > 0;
-  const bool nixl = std::erase(served, "nixl") > 0;
+  const bool serves_stock = std::erase(served, stock) > 0;
   std::optional<LaneReason> against = LaneReason::kLaneOff;
   if (!served.empty()) against = AgainstLease(q, lane, served, offer);
-  if (nixl) {
-    if (against) offer->transports.clear();
-    const std::optional<LaneReason> against_nixl = AgainstNixl(q, offer);
-    if (!against_nixl) {
-      offer->transports.emplace_back("nixl");
-      return std::nullopt;
-    }
-    // A stock worker knows of nothing else.
-    return served.empty() || q.worker.stock() ? against_nixl : against;
-  }
-  if (!files) return against;
+  if (!serves_stock) return against;
   if (against) offer->transports.clear();
-  const std::optional<LaneReason> against_file = AgainstFile(q);
-  if (!against_file) {
-    offer->transports.emplace_back("file");
+  const std::optional<LaneReason> against_stock = shm ? AgainstFile(q) : AgainstNixl(q, offer);
+  if (!against_stock) {
+    offer->transports.emplace_back(stock);
     return std::nullopt;
   }
-  // A stock worker knows of nothing but files.
-  const bool about_file = served.empty() || q.worker.stock() || q.tensor.file_failed;
-  return about_file ? against_file : against;
+  const bool about_stock = served.empty() || q.worker.stock() || (shm && q.tensor.file_failed);
+  return about_stock ? against_stock : against;
 }
 
 // Whether kAuto would rather have this tensor in the message, where it can go there.

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "tensorferry/base/contains.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/net.h"
 #include "tensorferry/base/text.h"
@@ -12,11 +14,6 @@ namespace {
 
 std::string Word(std::string_view text) {
   return absl::AsciiStrToLower(absl::StripAsciiWhitespace(AbslView(text)));
-}
-
-template <size_t N>
-bool IsOneOf(const std::string& word, const std::string_view (&words)[N]) {
-  return std::find(std::begin(words), std::end(words), word) != std::end(words);
 }
 
 constexpr std::string_view kOn[] = {"1", "true", "yes", "on"};
@@ -44,20 +41,16 @@ absl::StatusOr<uint64_t> ParseUnsigned(std::string_view text) {
     return MakeError(Reason::kBadOption, "is not a whole number in decimal digits");
   }
   uint64_t value = 0;
-  for (const char c : text) {
-    const auto digit = static_cast<uint64_t>(c - '0');
-    if (value > (UINT64_MAX - digit) / 10) {
-      return MakeError(Reason::kBadOption, "is over 18446744073709551615");
-    }
-    value = value * 10 + digit;
+  if (!absl::SimpleAtoi(AbslView(text), &value)) {
+    return MakeError(Reason::kBadOption, "is over 18446744073709551615");
   }
   return value;
 }
 
 absl::StatusOr<bool> ParseSwitch(std::string_view text) {
   const std::string word = Word(text);
-  if (IsOneOf(word, kOn)) return true;
-  if (IsOneOf(word, kOff)) return false;
+  if (Contains(kOn, word)) return true;
+  if (Contains(kOff, word)) return false;
   return MakeError(Reason::kBadOption, "is neither on nor off");
 }
 
@@ -70,9 +63,9 @@ absl::StatusOr<SendMetadata> ParseSendMetadata(std::string_view text) {
 
 absl::StatusOr<Dtype> ParseEncoderDtype(std::string_view text) {
   const std::string word = Word(text);
-  if (IsOneOf(word, kFloat32)) return Dtype::kFloat32;
-  if (IsOneOf(word, kBfloat16)) return Dtype::kBfloat16;
-  if (IsOneOf(word, kFloat16)) return Dtype::kFloat16;
+  if (Contains(kFloat32, word)) return Dtype::kFloat32;
+  if (Contains(kBfloat16, word)) return Dtype::kBfloat16;
+  if (Contains(kFloat16, word)) return Dtype::kFloat16;
   return MakeError(Reason::kBadOption, "is no dtype that an encoder is fed with");
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
-#include <variant>
 
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
@@ -28,19 +27,10 @@ bool IsFinal(Reason reason) {
 
 constexpr uint64_t kAlignment = 64;
 
-struct TransportOf {
-  std::string_view operator()(const wire::LocalWay&) const { return "local"; }
-  std::string_view operator()(const wire::NetWay& way) const {
-    return way.kind == wire::NetWay::Kind::kTcp ? "tcp" : "ucx";
-  }
-  std::string_view operator()(const wire::SmgDescriptor&) const { return "nixl"; }
-  std::string_view operator()(const wire::FileWay&) const { return "file"; }
-};
-
 std::string WaysText(const wire::Descriptor& descriptor) {
   std::string out;
   for (const wire::Way& way : descriptor.ways) {
-    StrAppend(&out, out.empty() ? "" : ", ", std::visit(TransportOf(), way));
+    StrAppend(&out, out.empty() ? "" : ", ", wire::TransportOf(way));
   }
   return out.empty() ? "no transport that is known here" : out;
 }

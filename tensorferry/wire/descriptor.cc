@@ -47,6 +47,13 @@ absl::Status Bad(const Parts&... parts) {
 
 std::string_view KindName(NetWay::Kind kind) { return kind == NetWay::Kind::kTcp ? "tcp" : "ucx"; }
 
+struct WayName {
+  std::string_view operator()(const LocalWay&) const { return "local"; }
+  std::string_view operator()(const NetWay& way) const { return KindName(way.kind); }
+  std::string_view operator()(const SmgDescriptor&) const { return "nixl"; }
+  std::string_view operator()(const FileWay&) const { return "file"; }
+};
+
 absl::Status Validate(const LocalWay& way) {
   const std::string& path = way.socket_path;
   if (path.empty() || path.size() > kMaxSocketPath) {
@@ -293,6 +300,8 @@ absl::StatusOr<Descriptor> DecodeDescriptor(std::span<const std::byte> bytes) {
   if (in.remaining() > 0) return Bad(in.remaining(), " bytes behind the last way");
   return d;
 }
+
+std::string_view TransportOf(const Way& way) { return std::visit(WayName(), way); }
 
 std::string DescriptorText(const Descriptor& d) {
   std::string out = StrCat("tensorferry descriptor, version ", kDescriptorVersion,  //

@@ -100,6 +100,18 @@ TENSORFERRY_EXPORT absl::StatusOr<std::string> EncodeDescriptor(const Descriptor
 // skipped (a newer gateway may offer more); no known way left is not an error here.
 TENSORFERRY_EXPORT absl::StatusOr<Descriptor> DecodeDescriptor(std::span<const std::byte> bytes);
 
+// The way of this kind, null where the descriptor has none: FindWay<LocalWay>(d).
+template <class Kind>
+const Kind* FindWay(const Descriptor& descriptor) {
+  for (const Way& way : descriptor.ways) {
+    if (const Kind* found = std::get_if<Kind>(&way)) return found;
+  }
+  return nullptr;
+}
+
+// "local", "tcp", "ucx", "nixl", "file".
+TENSORFERRY_EXPORT std::string_view TransportOf(const Way& way);
+
 // One line per field, token redacted.
 TENSORFERRY_EXPORT std::string DescriptorText(const Descriptor& descriptor);
 

@@ -23,15 +23,8 @@ namespace {
 // other pulls of the thread get their turn.
 constexpr size_t kPiece = size_t{4} << 20;
 
-const wire::FileWay* FileWayOf(const wire::Descriptor& descriptor) {
-  for (const wire::Way& way : descriptor.ways) {
-    if (const auto* file = std::get_if<wire::FileWay>(&way)) return file;
-  }
-  return nullptr;
-}
-
 absl::Status CheckWay(const wire::Descriptor& descriptor) {
-  const wire::FileWay* way = FileWayOf(descriptor);
+  const wire::FileWay* way = wire::FindWay<wire::FileWay>(descriptor);
   if (way == nullptr) {
     return MakeError(Reason::kNoCommonWay, "the descriptor names no file");
   }
@@ -87,7 +80,7 @@ PullOp::Progress FilePullOp::Step() {
 
 absl::Status FilePullOp::Open() {
   if (absl::Status s = CheckWay(*request_.descriptor); !s.ok()) return s;
-  name_ = *CheckShmName(FileWayOf(*request_.descriptor)->name);
+  name_ = *CheckShmName(wire::FindWay<wire::FileWay>(*request_.descriptor)->name);
   if (request_.into.size() != request_.length) {
     return MakeError(Reason::kSizeMismatch, StrCat("memory of ", request_.into.size(),
                                                    " bytes to read ", request_.length, " into"));
@@ -150,7 +143,7 @@ absl::Status FilePullOp::CheckFile(const struct stat& info) {
                      StrCat(Path(), " has ", info.st_nlink, " names: a gateway's file has one"));
   }
   const auto size = static_cast<uint64_t>(info.st_size);
-  const uint64_t offset = FileWayOf(*request_.descriptor)->offset;
+  const uint64_t offset = wire::FindWay<wire::FileWay>(*request_.descriptor)->offset;
   // Each against what the others leave, so that no sum can overflow.
   if (offset > size || request_.offset > size - offset ||
       request_.length > size - offset - request_.offset) {

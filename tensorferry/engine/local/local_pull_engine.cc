@@ -22,13 +22,6 @@ namespace {
 // Copied per Step, so that a deadline or a cancellation is noticed within a millisecond or two.
 constexpr size_t kCopyPiece = size_t{4} << 20;
 
-const wire::LocalWay* LocalWayOf(const wire::Descriptor& descriptor) {
-  for (const wire::Way& way : descriptor.ways) {
-    if (const auto* local = std::get_if<wire::LocalWay>(&way)) return local;
-  }
-  return nullptr;
-}
-
 class LocalPullOp final : public PullOp {
  public:
   LocalPullOp(GatewayDirectory* directory, const PullRequest& request, absl::Status failure)
@@ -49,7 +42,9 @@ class LocalPullOp final : public PullOp {
   Progress Copy();
 
   const wire::Descriptor& descriptor() const { return *request_.descriptor; }
-  const std::string& path() const { return LocalWayOf(descriptor())->socket_path; }
+  const std::string& path() const {
+    return wire::FindWay<wire::LocalWay>(descriptor())->socket_path;
+  }
 
   GatewayDirectory* const directory_;
   const PullRequest request_;
@@ -182,7 +177,7 @@ class LocalPullEngine final : public PullEngine {
 };
 
 absl::Status LocalPullEngine::CheckWay(const wire::Descriptor& descriptor) const {
-  const wire::LocalWay* way = LocalWayOf(descriptor);
+  const wire::LocalWay* way = wire::FindWay<wire::LocalWay>(descriptor);
   if (way == nullptr) {
     return MakeError(Reason::kNoCommonWay, "the descriptor offers no local way");
   }
@@ -200,7 +195,7 @@ absl::Status LocalPullEngine::CheckWay(const wire::Descriptor& descriptor) const
 
 absl::Status LocalPullEngine::CanTry(const wire::Descriptor& descriptor) const {
   if (absl::Status s = CheckWay(descriptor); !s.ok()) return s;
-  const std::string& path = LocalWayOf(descriptor)->socket_path;
+  const std::string& path = wire::FindWay<wire::LocalWay>(descriptor)->socket_path;
   if (directory_.Find(path, descriptor.instance)) return absl::OkStatus();
   absl::Status known = directory_.KnownFailure(path, descriptor.instance, RealClock().Now());
   if (!known.ok()) return known;

@@ -36,7 +36,6 @@ class Owned {
   Owned& operator=(const Owned&) = delete;
   Handle* out() { return &handle_; }
   Handle get() const { return handle_; }
-  Handle Release() { return std::exchange(handle_, nullptr); }
 
  private:
   Handle handle_ = nullptr;
@@ -273,6 +272,19 @@ absl::Status NixlAgent::TakeNotifications(
     }
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<NixlServer> ServeByNixl(const NixlLibraryOptions& library,
+                                       const NixlAgentOptions& options,
+                                       std::span<const std::byte> memory) {
+  absl::StatusOr<std::shared_ptr<const NixlLibrary>> opened = NixlLibrary::Open(library);
+  if (!opened.ok()) return opened.status();
+  absl::StatusOr<std::shared_ptr<NixlAgent>> agent = NixlAgent::Create(*std::move(opened), options);
+  if (!agent.ok()) return agent.status();
+  if (absl::Status s = (*agent)->Register(memory, nullptr); !s.ok()) return s;
+  absl::StatusOr<std::string> metadata = (*agent)->LocalMetadata();
+  if (!metadata.ok()) return metadata.status();
+  return NixlServer{.agent = *std::move(agent), .metadata = *std::move(metadata)};
 }
 
 }  // namespace tensorferry::engine

@@ -147,6 +147,17 @@ class NixlAgent : public std::enable_shared_from_this<NixlAgent> {
   std::vector<Registration> registered_;
 };
 
+// An agent that serves READs of some memory, and what its readers must load.
+struct NixlServer {
+  std::shared_ptr<NixlAgent> agent;
+  std::string metadata;
+};
+
+// Opens the library, creates the agent, and registers `memory`, which outlives it. kLaneOff.
+absl::StatusOr<NixlServer> ServeByNixl(const NixlLibraryOptions& library,
+                                       const NixlAgentOptions& options,
+                                       std::span<const std::byte> memory);
+
 }  // namespace tensorferry::engine
 
 #endif  // TENSORFERRY_ENGINE_NIXL_NIXL_AGENT_H_

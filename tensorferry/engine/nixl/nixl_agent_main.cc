@@ -7,15 +7,15 @@
 #include "tensorferry/engine/nixl/nixl_agent_process.h"
 
 int main() {
-  constexpr int kSocket = 3;
-  constexpr int kMemfd = 4;
-  if (::fcntl(kSocket, F_GETFD) < 0 || ::fcntl(kMemfd, F_GETFD) < 0) {
+  using tensorferry::engine::kNixlAgentMemfd;
+  using tensorferry::engine::kNixlAgentSocket;
+  if (::fcntl(kNixlAgentSocket, F_GETFD) < 0 || ::fcntl(kNixlAgentMemfd, F_GETFD) < 0) {
     std::fprintf(stderr,
                  "tensorferry-nixl-agent is started by a gateway that serves the nixl transport, "
                  "not by hand\n");
     _exit(2);
   }
-  const int status = tensorferry::engine::RunNixlAgent(kSocket, kMemfd);
+  const int status = tensorferry::engine::RunNixlAgent();
   std::fflush(nullptr);
   _exit(status);
 }

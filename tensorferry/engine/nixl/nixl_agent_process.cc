@@ -28,8 +28,6 @@ extern char** environ;
 namespace tensorferry::engine {
 namespace {
 
-constexpr int kChildSocket = 3;
-constexpr int kChildMemfd = 4;
 constexpr size_t kMaxPacket = 64 * 1024;
 constexpr Duration kBusyLook = std::chrono::microseconds(250);
 constexpr Duration kIdleLook = std::chrono::milliseconds(50);
@@ -117,26 +115,17 @@ absl::StatusOr<std::span<const std::byte>> MapArena(int memfd, const NixlAgentOr
   return std::span(static_cast<const std::byte*>(at), order.arena_bytes);
 }
 
-struct Served {
-  std::shared_ptr<NixlAgent> agent;
-  std::string ready;  // the packet that says so
-};
+std::string ReadyPacket(std::span<const std::byte> arena, const std::string& metadata) {
+  std::string packet(1, static_cast<char>(Packet::kReady));
+  AppendNumber(&packet, reinterpret_cast<uintptr_t>(arena.data()));
+  return packet + metadata;
+}
 
-absl::StatusOr<Served> BeginToServe(int memfd, const NixlAgentOrder& order) {
-  const absl::StatusOr<std::span<const std::byte>> arena = MapArena(memfd, order);
-  if (!arena.ok()) return arena.status();
-  absl::StatusOr<std::shared_ptr<const NixlLibrary>> library = NixlLibrary::Open(order.library);
-  if (!library.ok()) return library.status();
-  absl::StatusOr<std::shared_ptr<NixlAgent>> agent = NixlAgent::Create(
-      *library, {.name = order.agent_name, .progress_delay_us = order.progress_delay_us});
-  if (!agent.ok()) return agent.status();
-  if (absl::Status s = (*agent)->Register(*arena, nullptr); !s.ok()) return s;
-  const absl::StatusOr<std::string> metadata = (*agent)->LocalMetadata();
-  if (!metadata.ok()) return metadata.status();
-  Served served{.agent = *std::move(agent), .ready = {static_cast<char>(Packet::kReady)}};
-  AppendNumber(&served.ready, reinterpret_cast<uintptr_t>(arena->data()));
-  served.ready += *metadata;
-  return served;
+int Refuse(int socket, const absl::Status& status) {
+  std::string packet(1, static_cast<char>(Packet::kFailed));
+  packet += StdView(status.message());
+  (void)SendPacket(socket, packet);
+  return 1;
 }
 
 }  // namespace
@@ -186,8 +175,8 @@ absl::Status NixlAgentProcess::Spawn(const NixlAgentProcessOptions& options) {
   }
   // UCX writes to standard output, which may be the gateway's own output.
   (void)::posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
-  (void)::posix_spawn_file_actions_adddup2(&files, childs_socket.get(), kChildSocket);
-  (void)::posix_spawn_file_actions_adddup2(&files, childs_memfd.get(), kChildMemfd);
+  (void)::posix_spawn_file_actions_adddup2(&files, childs_socket.get(), kNixlAgentSocket);
+  (void)::posix_spawn_file_actions_adddup2(&files, childs_memfd.get(), kNixlAgentMemfd);
   // A group of its own: a terminal's Ctrl-C is for the gateway, which lets the agent serve until it
   // is done.
   (void)::posix_spawnattr_setpgroup(&attributes, 0);
@@ -288,21 +277,22 @@ absl::Status NixlAgentProcess::TakeNotifications(
   }
 }
 
-int RunNixlAgent(int socket, int memfd) {
+int RunNixlAgent() {
+  constexpr int socket = kNixlAgentSocket;
+  constexpr int memfd = kNixlAgentMemfd;
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) (void)::signal(signal, SIG_IGN);
   std::vector<pollfd> waits = {{socket, POLLIN, 0}};
   if (::poll(waits.data(), 1, -1) < 0) return 1;
   const std::optional<std::string> first = ReceivePacket(socket);
   const std::optional<NixlAgentOrder> order = first ? DecodeOrder(*first) : std::nullopt;
   if (!order) return 2;
-  const absl::StatusOr<Served> served = BeginToServe(memfd, *order);
-  if (!served.ok()) {
-    std::string packet(1, static_cast<char>(Packet::kFailed));
-    packet += StdView(served.status().message());
-    (void)SendPacket(socket, packet);
-    return 1;
-  }
-  if (!SendPacket(socket, served->ready)) return 0;
+  const absl::StatusOr<std::span<const std::byte>> arena = MapArena(memfd, *order);
+  if (!arena.ok()) return Refuse(socket, arena.status());
+  const absl::StatusOr<NixlServer> server = ServeByNixl(
+      order->library, {.name = order->agent_name, .progress_delay_us = order->progress_delay_us},
+      *arena);
+  if (!server.ok()) return Refuse(socket, server.status());
+  if (!SendPacket(socket, ReadyPacket(*arena, server->metadata))) return 0;
 
   bool busy = false;
   bool gateway_lives = true;
@@ -316,7 +306,7 @@ int RunNixlAgent(int socket, int memfd) {
       if (!packet) return 0;
       if (!packet->empty()) busy = packet->front() == static_cast<char>(Packet::kBusy);
     }
-    const absl::Status taken = served->agent->TakeNotifications([&](std::string_view bytes) {
+    const absl::Status taken = server->agent->TakeNotifications([&](std::string_view bytes) {
       // No key is longer; what is, is no key, and its beginning says so just as well.
       std::string packet(1, static_cast<char>(Packet::kNotification));
       packet += bytes.substr(0, kMaxPacket - 1);

@@ -85,9 +85,13 @@ class NixlAgentProcess {
   uint64_t arena_address_ = 0;
 };
 
+// The child's descriptors.
+inline constexpr int kNixlAgentSocket = 3;
+inline constexpr int kNixlAgentMemfd = 4;
+
 // The child's whole life; returns its exit status, with which it must leave by _exit: UCX's exit
 // handlers may crash.
-TENSORFERRY_EXPORT int RunNixlAgent(int socket, int memfd);
+TENSORFERRY_EXPORT int RunNixlAgent();
 
 }  // namespace tensorferry::engine
 

@@ -19,6 +19,7 @@
 #include "tensorferry/engine/nixl/nixl_agent.h"
 #include "tensorferry/engine/nixl/nixl_agent_process.h"
 #include "tensorferry/engine/nixl/nixl_listener.h"
+#include "tensorferry/engine/tcp_socket.h"
 #include "tensorferry/wire/notification.h"
 
 namespace tensorferry::engine {
@@ -58,9 +59,8 @@ class ElsewhereHome final : public AgentHome {
 
 class HereHome final : public AgentHome {
  public:
-  HereHome(std::shared_ptr<NixlAgent> agent, std::string metadata, uint64_t address)
-      : agent_(std::move(agent)), metadata_(std::move(metadata)), address_(address) {}
-  const std::string& metadata() const override { return metadata_; }
+  HereHome(NixlServer server, uint64_t address) : server_(std::move(server)), address_(address) {}
+  const std::string& metadata() const override { return server_.metadata; }
   uint64_t arena_address() const override { return address_; }
   bool SetBusy(bool busy) override {
     busy_ = busy;
@@ -70,12 +70,11 @@ class HereHome final : public AgentHome {
     if (busy_) *wake = std::min(*wake, RealClock().Now() + kBusyLook);
   }
   absl::Status Take(const std::function<void(std::string_view)>& on_notification) override {
-    return agent_->TakeNotifications(on_notification);
+    return server_.agent->TakeNotifications(on_notification);
   }
 
  private:
-  std::shared_ptr<NixlAgent> agent_;
-  std::string metadata_;
+  NixlServer server_;
   uint64_t address_;
   bool busy_ = false;
 };
@@ -155,20 +154,12 @@ class Engine final : public NixlExportEngine {
   }
 
   absl::StatusOr<std::unique_ptr<AgentHome>> StartHere() const {
-    absl::StatusOr<std::shared_ptr<const NixlLibrary>> library =
-        NixlLibrary::Open(options_.library);
-    if (!library.ok()) return library.status();
-    absl::StatusOr<std::shared_ptr<NixlAgent>> agent = NixlAgent::Create(
-        *library, {.name = options_.agent_name, .progress_delay_us = options_.progress_delay_us});
-    if (!agent.ok()) return agent.status();
-    if (absl::Status s = (*agent)->Register(std::span(arena_.data, arena_.size), nullptr);
-        !s.ok()) {
-      return s;
-    }
-    absl::StatusOr<std::string> metadata = (*agent)->LocalMetadata();
-    if (!metadata.ok()) return metadata.status();
-    return std::make_unique<HereHome>(*std::move(agent), *std::move(metadata),
-                                      reinterpret_cast<uintptr_t>(arena_.data));
+    absl::StatusOr<NixlServer> server =
+        ServeByNixl(options_.library,
+                    {.name = options_.agent_name, .progress_delay_us = options_.progress_delay_us},
+                    std::span(arena_.data, arena_.size));
+    if (!server.ok()) return server.status();
+    return std::make_unique<HereHome>(*std::move(server), reinterpret_cast<uintptr_t>(arena_.data));
   }
 
   void Settle(std::unique_ptr<AgentHome> home) {
@@ -231,8 +222,7 @@ class Engine final : public NixlExportEngine {
     absl::StatusOr<std::unique_ptr<AgentHome>> home = StartAgent();
     if (home.ok()) return Settle(*std::move(home));
     Log(options_.log, LogLevel::kError, StdView(home.status().message()));
-    backoff_ = backoff_ == Duration::zero() ? options_.restart_min
-                                            : std::min(backoff_ * 2, options_.restart_max);
+    backoff_ = std::clamp(2 * backoff_, options_.restart_min, options_.restart_max);
     restart_at_ = SaturatingAdd(now, backoff_);
   }
 
@@ -264,11 +254,8 @@ class Engine final : public NixlExportEngine {
 
 absl::StatusOr<std::unique_ptr<NixlExportEngine>> NixlExportEngine::Create(
     const NixlExportOptions& options) {
-  if (options.listen.IsWildcard() && !options.advertise) {
-    return MakeError(Reason::kBadAddress,
-                     StrCat("cannot listen on ", options.listen.ToString(),
-                            " alone: a wildcard is no address that a worker can dial; name one, or "
-                            "set `advertise`"));
+  if (absl::Status s = CheckListen(options.listen, options.advertise.has_value()); !s.ok()) {
+    return s;
   }
   absl::StatusOr<std::unique_ptr<NixlListener>> listener = NixlListener::Create(options.listen);
   if (!listener.ok()) return listener.status();

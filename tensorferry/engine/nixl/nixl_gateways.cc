@@ -113,11 +113,6 @@ void NixlGateways::Quarantine(std::unique_ptr<NixlRead> read, std::shared_ptr<co
   Wake();
 }
 
-size_t NixlGateways::quarantined() const {
-  const std::lock_guard<std::mutex> lock(mu_);
-  return quarantine_.size();
-}
-
 void NixlGateways::Run() {
   Instant close_at = kNever;
   while (true) {
@@ -289,9 +284,7 @@ void NixlGateways::Fail(Gateway& gateway, absl::Status why, Instant now) {
   gateway.state = State::kFailed;
   gateway.connection = {.agent = {}, .peer = {}, .epoch = 0, .failure = std::move(why)};
   gateway.fetch_until = kNever;
-  gateway.backoff = gateway.backoff == Duration::zero()
-                        ? options_.backoff_min
-                        : std::min(gateway.backoff * 2, options_.backoff_max);
+  gateway.backoff = std::clamp(2 * gateway.backoff, options_.backoff_min, options_.backoff_max);
   gateway.retry_at = SaturatingAdd(now, gateway.backoff);
   gateway.unread.clear();
 }

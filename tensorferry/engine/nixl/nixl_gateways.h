@@ -74,7 +74,6 @@ class NixlGateways {
   // gateway.
   void Quarantine(std::unique_ptr<NixlRead> read, std::shared_ptr<const void> owner,
                   const SocketAddress& gateway, const Unread& unread);
-  size_t quarantined() const;
 
  private:
   enum class State { kIdle, kConnecting, kReady, kFailed };

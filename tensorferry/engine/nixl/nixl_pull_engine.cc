@@ -23,13 +23,6 @@ namespace {
 constexpr Duration kReadLook = std::chrono::microseconds(50);
 constexpr Duration kHandshakeLook = std::chrono::microseconds(500);
 
-const wire::SmgDescriptor* SmgWayOf(const wire::Descriptor& descriptor) {
-  for (const wire::Way& way : descriptor.ways) {
-    if (const auto* smg = std::get_if<wire::SmgDescriptor>(&way)) return smg;
-  }
-  return nullptr;
-}
-
 std::string HostName() {
   char name[65] = {};
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "host";
@@ -207,7 +200,8 @@ class Engine final : public PullEngine {
   }
 
   absl::Status CanTry(const wire::Descriptor& descriptor) const override {
-    if (SmgWayOf(descriptor) != nullptr && !landing_.ok()) return landing_;
+    if (wire::FindWay<wire::SmgDescriptor>(descriptor) != nullptr && !landing_.ok())
+      return landing_;
     return Usable(descriptor).status();
   }
 
@@ -219,11 +213,12 @@ class Engine final : public PullEngine {
       return std::make_unique<Op>(
           MakeError(Reason::kSizeMismatch, "engine/nixl reads whole leases into landing memory"));
     }
-    return std::make_unique<Op>(gateways_, request, *SmgWayOf(*request.descriptor), *gateway);
+    return std::make_unique<Op>(gateways_, request,
+                                *wire::FindWay<wire::SmgDescriptor>(*request.descriptor), *gateway);
   }
 
   void Decline(const wire::Descriptor& descriptor) override {
-    const wire::SmgDescriptor* smg = SmgWayOf(descriptor);
+    const wire::SmgDescriptor* smg = wire::FindWay<wire::SmgDescriptor>(descriptor);
     if (smg == nullptr) return;
     const absl::StatusOr<SocketAddress> gateway = Dialled(*smg);
     if (gateway.ok()) {
@@ -233,7 +228,7 @@ class Engine final : public PullEngine {
 
  private:
   absl::StatusOr<SocketAddress> Usable(const wire::Descriptor& descriptor) const {
-    const wire::SmgDescriptor* smg = SmgWayOf(descriptor);
+    const wire::SmgDescriptor* smg = wire::FindWay<wire::SmgDescriptor>(descriptor);
     if (smg == nullptr) {
       return MakeError(Reason::kNoCommonWay, "the descriptor offers no way over nixl");
     }
@@ -244,12 +239,8 @@ class Engine final : public PullEngine {
   absl::StatusOr<SocketAddress> Dialled(const wire::SmgDescriptor& smg) const {
     absl::StatusOr<SocketAddress> address = SocketAddress::ParseHost(smg.host, smg.port);
     if (!address.ok()) return address.status();
-    if (absl::Status s = address->CheckDialable(); !s.ok()) return s;
-    if (options_.allow.Allows(*address)) return address;
-    return MakeError(
-        Reason::kNotAllowed,
-        StrCat("the gateway's address ", address->ToString(), " is not in the allow-list (",
-               options_.allow.ToString(), "); add its network to `allow` if it is one of yours"));
+    if (absl::Status s = options_.allow.CheckDial(*address); !s.ok()) return s;
+    return address;
   }
 
   const NixlPullOptions options_;

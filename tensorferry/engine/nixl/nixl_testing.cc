@@ -2,12 +2,21 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 
 namespace tensorferry::engine {
 
 std::string NixlDirForTest() {
-  const char* dir = std::getenv("TENSORFERRY_NIXL_LIB");
-  return dir == nullptr ? "" : dir;
+  namespace fs = std::filesystem;
+  std::error_code error;
+  for (const auto& python : fs::directory_iterator(".peers/lib", error)) {
+    for (const auto& entry : fs::directory_iterator(python.path() / "site-packages", error)) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with(".nixl_cu") && name.ends_with(".libs"))
+        return fs::absolute(entry.path());
+    }
+  }
+  return "";
 }
 
 std::shared_ptr<const NixlLibrary> NixlForTest() {

@@ -4,7 +4,8 @@
 //     const auto nixl = NixlForTest();
 //     if (!nixl) GTEST_SKIP() << kNoNixl;
 //
-// By convention such tests have names that start with WithNixl; ./dev test runs them where it has brought the wheel.
+// By convention such tests have names that start with WithNixl; ./dev test runs them where it has
+// brought the wheel.
 #ifndef TENSORFERRY_ENGINE_NIXL_NIXL_TESTING_H_
 #define TENSORFERRY_ENGINE_NIXL_NIXL_TESTING_H_
 
@@ -16,12 +17,12 @@
 
 namespace tensorferry::engine {
 
-inline constexpr char kNoNixl[] =
-    "set TENSORFERRY_NIXL_LIB to the folder of libnixl_capi.so, or run ./dev test --only peers";
+inline constexpr char kNoNixl[] = "./dev test --only peers brings NIXL into .peers";
 
-// $TENSORFERRY_NIXL_LIB, which only tests and the command read.
+// Of the wheel that ./dev test brings into .peers; empty where it has not. Tests run in the top
+// folder.
 std::string NixlDirForTest();
-// Null where it is not set.
+// Null where there is none.
 std::shared_ptr<const NixlLibrary> NixlForTest();
 // tensorferry-nixl-agent of this build.
 std::string NixlAgentForTest();

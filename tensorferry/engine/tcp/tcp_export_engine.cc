@@ -334,13 +334,7 @@ bool Engine::EvictIdle(bool refused) {
 
 absl::StatusOr<std::unique_ptr<TcpExportEngine>> TcpExportEngine::Create(
     const TcpExportOptions& options) {
-  const std::string text = options.listen.ToString();
-  if (options.listen.IsWildcard() && options.advertise.empty()) {
-    return MakeError(Reason::kBadAddress,
-                     StrCat("cannot listen on ", text,
-                            " alone: a wildcard is no address that a worker can dial; name "
-                            "one, or set `advertise`"));
-  }
+  if (absl::Status s = CheckListen(options.listen, !options.advertise.empty()); !s.ok()) return s;
   absl::StatusOr<TcpListener> listener = ListenTcp(options.listen);
   if (!listener.ok()) return listener.status();
 

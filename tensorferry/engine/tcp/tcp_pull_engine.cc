@@ -188,22 +188,13 @@ class Engine final : public PullEngine {
       const auto* net = std::get_if<wire::NetWay>(&way);
       if (net == nullptr || net->kind != wire::NetWay::Kind::kTcp) continue;
       for (const SocketAddress& address : net->addresses) {
-        const absl::Status status = MayDial(address);
+        const absl::Status status = options_.allow.CheckDial(address);
         if (status.ok()) usable.push_back(address);
         if (!status.ok() && std::exchange(first, false)) why = status;
       }
     }
     if (usable.empty()) return why;
     return usable;
-  }
-
-  absl::Status MayDial(const SocketAddress& address) const {
-    if (absl::Status s = address.CheckDialable(); !s.ok()) return s;
-    if (options_.allow.Allows(address)) return absl::OkStatus();
-    return MakeError(
-        Reason::kNotAllowed,
-        StrCat("the gateway's address ", address.ToString(), " is not in the allow-list (",
-               options_.allow.ToString(), "); add its network to `allow` if it is one of yours"));
   }
 
   const TcpPullOptions options_;
