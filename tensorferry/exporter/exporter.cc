@@ -40,6 +40,10 @@ absl::StatusOr<std::string> Lease::SmgDescriptor() const {
   return state_->core->EncodeSmgDescriptor(*state_);
 }
 
+std::vector<std::string> Lease::transports() const {
+  return exported().ok() ? state_->core->TransportsOf(*state_) : std::vector<std::string>();
+}
+
 void Lease::ReadersAreDone() {
   if (state_ && state_->id && state_->exported.ok()) state_->core->ReadersAreDone(*state_->id);
 }
@@ -98,6 +102,9 @@ void Exporter::Close() { core_->Close(); }
 void Exporter::WaitPrefaulted() const { core_->WaitPrefaulted(); }
 const wire::InstanceId& Exporter::instance() const { return core_->instance(); }
 std::vector<std::string> Exporter::transports() const { return core_->transports(); }
+std::vector<EngineState> Exporter::engines() const { return core_->engines(); }
+std::vector<std::string> Exporter::starting() const { return core_->starting(); }
+absl::Status Exporter::WaitStarted(Duration timeout) const { return core_->WaitStarted(timeout); }
 std::string Exporter::listen_address() const { return core_->listen_address(); }
 ExporterStats Exporter::stats() const { return core_->stats(); }
 uint64_t Exporter::smg_epoch() const { return core_->smg_epoch(); }

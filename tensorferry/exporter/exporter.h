@@ -45,6 +45,13 @@ struct LeaseEvent {
   uint64_t nbytes = 0;
 };
 
+// An engine that is made when it starts, and made anew when that failed.
+struct EngineMaker {
+  std::string transport;   // its label
+  bool one_sided = false;  // as ExportEngine's
+  std::function<absl::StatusOr<std::unique_ptr<engine::ExportEngine>>()> make;
+};
+
 struct ExporterOptions {
   uint64_t arena_bytes = uint64_t{1} << 30;
   bool prefault = true;
@@ -70,6 +77,11 @@ struct ExporterOptions {
 
   // Further engines, after the built-in ones: engine/nixl.
   std::vector<std::unique_ptr<engine::ExportEngine>> engines = {};
+  // The same, where making one may fail for a while.
+  std::vector<EngineMaker> make_engines = {};
+  // Engines start on a thread of the exporter, and what fails is tried again until it runs: a port
+  // that is taken delays its lane, and nothing else. Create then refuses only what no time mends.
+  bool background = false;
   // For tests: a wrapper around each built-in engine, a clock.
   std::function<std::unique_ptr<engine::ExportEngine>(std::unique_ptr<engine::ExportEngine>)> wrap =
       {};
@@ -83,6 +95,11 @@ struct PublishOptions {
   uint32_t readers = 0;
   // Instead of ExporterOptions::lease_ttl.
   std::optional<Duration> ttl = {};
+};
+
+struct EngineState {
+  std::string transport;
+  absl::Status status;  // OK: it runs; otherwise why not yet
 };
 
 struct ExporterStats {
@@ -123,6 +140,9 @@ class TENSORFERRY_EXPORT Lease {
 
   // The request was answered, so that nobody reads any more: its memory need not rest.
   void ReadersAreDone();
+
+  // Labels of the engines that serve it, best first: those that ran when it was published.
+  std::vector<std::string> transports() const;
 
   // Lets readers, Cancel or the TTL end it. Not for leases with readers == 0 to wait for: only the
   // TTL would.
@@ -178,6 +198,12 @@ class TENSORFERRY_EXPORT Exporter {
   const wire::InstanceId& instance() const;
   // Labels of the running engines: "local", "tcp".
   std::vector<std::string> transports() const;
+  // Every engine, running or not. Without ExporterOptions::background all run.
+  std::vector<EngineState> engines() const;
+  // Labels of those that do not run yet.
+  std::vector<std::string> starting() const;
+  // OK once all run; kTimedOut says which do not, and why.
+  absl::Status WaitStarted(Duration timeout) const;
   // The address that tcp readers dial ("10.0.0.5:18515"), empty without tcp.
   std::string listen_address() const;
   ExporterStats stats() const;

@@ -10,6 +10,7 @@
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/local/local_export_engine.h"
 #include "tensorferry/engine/tcp/tcp_export_engine.h"
+#include "tensorferry/engine/tcp_socket.h"
 #include "tensorferry/wire/frame.h"
 
 namespace tensorferry {
@@ -18,6 +19,10 @@ namespace {
 // Long enough for any one-sided READ of a lease that has ended to have finished or failed.
 constexpr Duration kRest = std::chrono::seconds(90);
 constexpr uint32_t kMaxLeases = 32768;
+constexpr size_t kMaxEngines = 64;  // the bits of Lease::State::served_by
+// Between attempts to start what did not start.
+constexpr Duration kFirstRetry = std::chrono::milliseconds(100);
+constexpr Duration kLastRetry = std::chrono::seconds(5);
 
 arena::LeaseBookOptions BookOptions(const ExporterOptions& options, RandomSource& random) {
   return {.arena_bytes = options.arena_bytes,
@@ -77,36 +82,80 @@ ExporterCore::ExporterCore(ExporterOptions options)
 ExporterCore::~ExporterCore() { Close(); }
 
 absl::Status ExporterCore::Start() {
-  // Addresses are checked before a gigabyte is mapped for nothing.
-  std::unique_ptr<engine::TcpExportEngine> tcp;
+  if (absl::Status s = PlanEngines(); !s.ok()) return s;
+  if (options_.background) {
+    if (absl::Status s = MapArena(); !s.ok()) return s;
+    starter_ = std::thread([this] { StartInBackground(); });
+  } else {
+    // Addresses are had before a gigabyte is mapped for nothing.
+    for (Slot& slot : slots_) {
+      if (absl::Status s = MakeEngine(&slot); !s.ok()) return s;
+    }
+    if (absl::Status s = MapArena(); !s.ok()) return s;
+    for (Slot& slot : slots_) {
+      if (absl::Status s = RunEngine(&slot); !s.ok()) return s;
+    }
+  }
+  reaper_ = std::thread([this] { Reap(); });
+  return absl::OkStatus();
+}
+
+absl::Status ExporterCore::PlanEngines() {
+  const absl::Status not_yet = absl::UnavailableError("it has not been tried yet");
+  const auto plan = [&](std::string_view transport, auto make) {
+    slots_.push_back({.transport = std::string(transport),
+                      .make = std::move(make),
+                      .engine = nullptr,
+                      .status = not_yet,
+                      .way = std::nullopt});
+  };
+  if (!options_.local_socket.empty()) {
+    plan("local",
+         [options = engine::LocalExportOptions{.socket_path = options_.local_socket,
+                                               .max_claim_percent = options_.max_claim_percent,
+                                               .expected_uid = std::nullopt,
+                                               .log = options_.log}] {
+           return engine::LocalExportEngine::Create(options);
+         });
+  }
   if (!options_.listen.empty()) {
-    engine::TcpExportOptions tcp_options;
-    tcp_options.log = options_.log;
+    engine::TcpExportOptions tcp;
+    tcp.log = options_.log;
     absl::StatusOr<SocketAddress> listen = SocketAddress::Parse(options_.listen);
     if (!listen.ok()) return Annotate(listen.status(), "listen");
-    tcp_options.listen = *listen;
+    tcp.listen = *listen;
     for (const std::string& text : options_.advertise) {
       absl::StatusOr<SocketAddress> address = SocketAddress::Parse(text);
       if (!address.ok()) return Annotate(address.status(), "advertise");
-      tcp_options.advertise.push_back(*address);
+      tcp.advertise.push_back(*address);
     }
-    absl::StatusOr<std::unique_ptr<engine::TcpExportEngine>> created =
-        engine::TcpExportEngine::Create(tcp_options);
-    if (!created.ok()) return created.status();
-    tcp = *std::move(created);
-    listen_address_ = tcp->address().ToString();
+    if (absl::Status s = engine::CheckListen(tcp.listen, !tcp.advertise.empty()); !s.ok()) return s;
+    plan("tcp", [this, tcp]() -> absl::StatusOr<std::unique_ptr<engine::ExportEngine>> {
+      absl::StatusOr<std::unique_ptr<engine::TcpExportEngine>> made =
+          engine::TcpExportEngine::Create(tcp);
+      if (!made.ok()) return made.status();
+      const std::unique_lock<std::shared_mutex> lock(engines_mu_);
+      listen_address_ = (*made)->address().ToString();
+      return *std::move(made);
+    });
   }
-  std::unique_ptr<engine::ExportEngine> local;
-  if (!options_.local_socket.empty()) {
-    absl::StatusOr<std::unique_ptr<engine::LocalExportEngine>> created =
-        engine::LocalExportEngine::Create({.socket_path = options_.local_socket,
-                                           .max_claim_percent = options_.max_claim_percent,
-                                           .expected_uid = std::nullopt,
-                                           .log = options_.log});
-    if (!created.ok()) return created.status();
-    local = *std::move(created);
+  for (std::unique_ptr<engine::ExportEngine>& e : options_.engines) {
+    one_sided_ = one_sided_ || e->one_sided();
+    plan(e->transport(), nullptr);
+    slots_.back().engine = std::move(e);
   }
+  options_.engines.clear();
+  for (EngineMaker& maker : options_.make_engines) {
+    one_sided_ = one_sided_ || maker.one_sided;
+    plan(maker.transport, std::move(maker.make));
+  }
+  options_.make_engines.clear();
+  if (slots_.size() <= kMaxEngines) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat(slots_.size(), " engines are given; an exporter runs at most ", kMaxEngines));
+}
 
+absl::Status ExporterCore::MapArena() {
   absl::StatusOr<std::unique_ptr<arena::Mapping>> mapping =
       arena::Mapping::Create({.bytes = options_.arena_bytes,
                               .name = "tensorferry-arena",
@@ -114,40 +163,136 @@ absl::Status ExporterCore::Start() {
                               .log = options_.log});
   if (!mapping.ok()) return mapping.status();
   mapping_ = *std::move(mapping);
-
-  const auto wrapped = [&](std::unique_ptr<engine::ExportEngine> e) {
-    return options_.wrap ? options_.wrap(std::move(e)) : std::move(e);
-  };
-  if (local) {
-    if (absl::Status s = AddEngine(wrapped(std::move(local))); !s.ok()) return s;
-  }
-  if (tcp) {
-    if (absl::Status s = AddEngine(wrapped(std::move(tcp))); !s.ok()) return s;
-  }
-  for (auto& e : options_.engines) {
-    if (absl::Status s = AddEngine(std::move(e)); !s.ok()) return s;
-  }
-  reaper_ = std::thread([this] { Reap(); });
   return absl::OkStatus();
 }
 
-absl::Status ExporterCore::AddEngine(std::unique_ptr<engine::ExportEngine> engine) {
-  const engine::ArenaView view{.data = mapping_->data(),
-                               .size = mapping_->size(),
-                               .memfd = mapping_->fd(),
-                               .max_leases = kMaxLeases,
-                               .instance = instance_};
-  if (absl::Status s = engine->Start(view, this); !s.ok()) return s;
-  transports_.emplace_back(engine->transport());
-  if (engine->one_sided()) {
-    one_sided_ = true;
-  } else {
-    wire::Way way = engine->way();
-    (std::holds_alternative<wire::LocalWay>(way) ? shm_ways_ : remote_ways_)
-        .push_back(std::move(way));
+absl::Status ExporterCore::MakeEngine(Slot* slot) {
+  if (slot->engine) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<engine::ExportEngine>> made = slot->make();
+  if (!made.ok()) return made.status();
+  // Frames are written from the start on, or never.
+  if ((*made)->one_sided() && !one_sided_) {
+    return absl::InternalError(
+        StrCat("engine/", slot->transport, " is one_sided: say so in its EngineMaker"));
   }
-  engines_.push_back(std::move(engine));
+  slot->engine = options_.wrap ? options_.wrap(*std::move(made)) : *std::move(made);
   return absl::OkStatus();
+}
+
+absl::Status ExporterCore::RunEngine(Slot* slot) {
+  const absl::Status status = slot->engine->Start({.data = mapping_->data(),
+                                                   .size = mapping_->size(),
+                                                   .memfd = mapping_->fd(),
+                                                   .max_leases = kMaxLeases,
+                                                   .instance = instance_},
+                                                  this);
+  if (!status.ok()) return status;
+  const std::unique_lock<std::shared_mutex> lock(engines_mu_);
+  if (!slot->engine->one_sided()) slot->way = slot->engine->way();
+  slot->status = absl::OkStatus();
+  slot->runs = true;
+  engine_started_.notify_all();
+  return absl::OkStatus();
+}
+
+void ExporterCore::StartInBackground() {
+  Duration pause = kFirstRetry;
+  const auto closing = [&] { return closing_; };
+  while (true) {
+    bool all_run = true;
+    for (Slot& slot : slots_) {
+      if (slot.runs) continue;
+      absl::Status status = MakeEngine(&slot);
+      if (status.ok()) status = RunEngine(&slot);
+      if (status.ok()) {
+        Log(options_.log, LogLevel::kInfo, StrCat("engine/", slot.transport, " runs"));
+        continue;
+      }
+      all_run = false;
+      const std::unique_lock<std::shared_mutex> lock(engines_mu_);
+      // What cannot start is made anew: its address may have been the trouble.
+      if (slot.make) slot.engine.reset();
+      if (status != slot.status) {
+        Log(options_.log, LogLevel::kWarning,
+            StrCat("engine/", slot.transport,
+                   " does not run yet, and is tried again: ", status.message()));
+      }
+      slot.status = status;
+    }
+    std::unique_lock<std::mutex> lock(mu_);
+    if (all_run || starter_wakes_.wait_for(lock, pause, closing)) return;
+    pause = std::min(2 * pause, kLastRetry);
+  }
+}
+
+bool ExporterCore::Serves(size_t place, const Lease::State& lease) const {
+  return slots_[place].runs && (lease.served_by >> place & 1) != 0;
+}
+
+const ExporterCore::Slot* ExporterCore::OneSidedSlot() const {
+  for (const Slot& slot : slots_) {
+    if (slot.runs && slot.engine->one_sided()) return &slot;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> ExporterCore::transports() const {
+  const std::shared_lock<std::shared_mutex> lock(engines_mu_);
+  std::vector<std::string> out;
+  for (const Slot& slot : slots_) {
+    if (slot.runs) out.push_back(slot.transport);
+  }
+  return out;
+}
+
+std::vector<std::string> ExporterCore::TransportsOf(const Lease::State& lease) const {
+  const std::shared_lock<std::shared_mutex> lock(engines_mu_);
+  std::vector<std::string> out;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (Serves(i, lease) || (slots_[i].runs && slots_[i].engine->one_sided())) {
+      out.push_back(slots_[i].transport);
+    }
+  }
+  return out;
+}
+
+std::vector<EngineState> ExporterCore::engines() const {
+  const std::shared_lock<std::shared_mutex> lock(engines_mu_);
+  std::vector<EngineState> out;
+  for (const Slot& slot : slots_) out.push_back({slot.transport, slot.status});
+  return out;
+}
+
+std::vector<std::string> ExporterCore::starting() const {
+  const std::shared_lock<std::shared_mutex> lock(engines_mu_);
+  std::vector<std::string> out;
+  for (const Slot& slot : slots_) {
+    if (!slot.runs && ReasonOf(slot.status) != Reason::kShutDown) out.push_back(slot.transport);
+  }
+  return out;
+}
+
+absl::Status ExporterCore::WaitStarted(Duration timeout) const {
+  std::shared_lock<std::shared_mutex> lock(engines_mu_);
+  const Instant until = SaturatingAdd(real_clock_.Now(), timeout);
+  const auto all_run = [&] {
+    return std::all_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.runs; });
+  };
+  const bool done = until == kNever ? (engine_started_.wait(lock, all_run), true)
+                                    : engine_started_.wait_until(lock, until, all_run);
+  if (done) return absl::OkStatus();
+  std::string text;
+  for (const Slot& slot : slots_) {
+    if (slot.runs) continue;
+    StrAppend(&text, text.empty() ? "" : "; ", "engine/", slot.transport,
+              " does not run: ", slot.status.message());
+  }
+  return MakeError(Reason::kTimedOut, text);
+}
+
+std::string ExporterCore::listen_address() const {
+  const std::shared_lock<std::shared_mutex> lock(engines_mu_);
+  return listen_address_;
 }
 
 Staged ExporterCore::Stage(uint64_t nbytes) {
@@ -250,11 +395,13 @@ Lease ExporterCore::Publish(std::unique_ptr<Staged::State> staged, const Publish
   }
   {
     const std::shared_lock<std::shared_mutex> engines_lock(engines_mu_);
-    for (const auto& e : engines_) {
-      if (e->one_sided()) continue;
-      e->Publish({.ref = lease->ref,
-                  .payload_offset = staged->block->payload_offset,
-                  .nbytes = lease->bytes.size()});
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      const Slot& slot = slots_[i];
+      if (!slot.runs || slot.engine->one_sided()) continue;
+      slot.engine->Publish({.ref = lease->ref,
+                            .payload_offset = staged->block->payload_offset,
+                            .nbytes = lease->bytes.size()});
+      lease->served_by |= uint64_t{1} << i;
     }
   }
   std::optional<arena::Effect> ended_meanwhile;
@@ -277,38 +424,48 @@ absl::StatusOr<std::string> ExporterCore::EncodeDescriptor(const Lease::State& l
                      .checksum = lease.checksum,
                      .wants_done = lease.wants_done,
                      .ways = {}};
-  if (ways.shm) d.ways.insert(d.ways.end(), shm_ways_.begin(), shm_ways_.end());
-  if (ways.remote) d.ways.insert(d.ways.end(), remote_ways_.begin(), remote_ways_.end());
+  const std::shared_lock<std::shared_mutex> engines_lock(engines_mu_);
+  for (const bool shm : {true, false}) {
+    if (!(shm ? ways.shm : ways.remote)) continue;
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      if (Serves(i, lease) && std::holds_alternative<wire::LocalWay>(*slots_[i].way) == shm) {
+        d.ways.push_back(*slots_[i].way);
+      }
+    }
+  }
   if (d.ways.empty()) {
-    return MakeError(Reason::kLaneOff, StrCat("this exporter serves ",
-                                              ways.shm ? "no shm (local_socket is empty)" : "",
-                                              ways.shm && ways.remote ? " and " : "",
-                                              ways.remote ? "no remote (listen is empty)" : ""));
+    const std::lock_guard<std::mutex> lock(mu_);
+    if (closing_) return MakeError(Reason::kShutDown, "the exporter is closed");
+    return MakeError(Reason::kLaneOff,
+                     StrCat("this lease is served by ",
+                            ways.shm ? "no shm (see local_socket, and Exporter::engines)" : "",
+                            ways.shm && ways.remote ? " and " : "",
+                            ways.remote ? "no remote (see listen, and Exporter::engines)" : ""));
   }
   return wire::EncodeDescriptor(d);
 }
 
 absl::StatusOr<std::string> ExporterCore::EncodeSmgDescriptor(const Lease::State& lease) {
   const std::shared_lock<std::shared_mutex> engines_lock(engines_mu_);
-  const auto engine =
-      std::find_if(engines_.begin(), engines_.end(), [](const auto& e) { return e->one_sided(); });
-  if (engine == engines_.end()) {
+  const Slot* const slot = OneSidedSlot();
+  if (slot == nullptr) {
     return MakeError(Reason::kLaneOff,
-                     "this exporter has no engine that SMG's workers can read from");
+                     "this exporter runs no engine that SMG's workers can read from");
   }
+  engine::ExportEngine& engine = *slot->engine;
   const auto readable = [&] {
     const std::lock_guard<std::mutex> lock(mu_);
     return book_.GiveOneSided(lease.ref);
   };
   if (absl::Status s = readable(); !s.ok()) return s;
-  (*engine)->Publish(
+  engine.Publish(
       {.ref = lease.ref, .payload_offset = lease.payload_offset, .nbytes = lease.bytes.size()});
   // It may have ended, and the engine been told, before the engine knew of it.
   if (absl::Status s = readable(); !s.ok()) {
-    (void)(*engine)->Retire(lease.ref);
+    (void)engine.Retire(lease.ref);
     return s;
   }
-  wire::SmgDescriptor d = std::get<wire::SmgDescriptor>((*engine)->way());
+  wire::SmgDescriptor d = std::get<wire::SmgDescriptor>(engine.way());
   d.slot_addr += lease.payload_offset - wire::kFrameStampBytes;
   d.gen = lease.ref.generation;
   d.key = lease.key;
@@ -339,10 +496,8 @@ void ExporterCore::ReadersAreDone(uint64_t id) {
 
 uint64_t ExporterCore::smg_epoch() const {
   const std::shared_lock<std::shared_mutex> engines_lock(engines_mu_);
-  for (const auto& e : engines_) {
-    if (e->one_sided()) return e->epoch();
-  }
-  return 0;
+  const Slot* const slot = OneSidedSlot();
+  return slot == nullptr ? 0 : slot->engine->epoch();
 }
 
 absl::Status ExporterCore::Cancel(int64_t key) {
@@ -375,11 +530,17 @@ void ExporterCore::Close() {
     }
     reaper_wakes_.notify_all();
     lease_ended_.notify_all();
+    starter_wakes_.notify_all();
     if (reaper_.joinable()) reaper_.join();
-    std::vector<std::unique_ptr<engine::ExportEngine>> engines;
+    if (starter_.joinable()) starter_.join();
+    std::vector<std::unique_ptr<engine::ExportEngine>> ending;
     {
       const std::unique_lock<std::shared_mutex> lock(engines_mu_);
-      engines.swap(engines_);
+      for (Slot& slot : slots_) {
+        slot.runs = false;
+        slot.status = MakeError(Reason::kShutDown, "the exporter is closed");
+        ending.push_back(std::move(slot.engine));
+      }
     }
   });
 }
@@ -483,10 +644,12 @@ void ExporterCore::Retire(const arena::Effect& ended) {
   {
     // One more than there are engines, so that a Quiesced that overtakes this loop cannot end it.
     const std::lock_guard<std::mutex> lock(mu_);
-    retiring_.emplace(ended.id, engines_.size() + 1);
+    retiring_.emplace(ended.id, slots_.size() + 1);
   }
-  for (const auto& e : engines_) {
-    if (e->Retire({.id = ended.id, .generation = ended.generation})) EngineLetGo(ended.id);
+  for (const Slot& slot : slots_) {
+    if (!slot.runs || slot.engine->Retire({.id = ended.id, .generation = ended.generation})) {
+      EngineLetGo(ended.id);
+    }
   }
   EngineLetGo(ended.id);
 }

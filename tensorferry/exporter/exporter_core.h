@@ -3,15 +3,17 @@
 //
 // Two locks, always taken in this order; the second is never held while an engine or a callback is
 // called, the first is only shared then:
-//   engines_mu_  keeps the engines alive while they are called
+//   engines_mu_  the engines; keeps them alive while they are called
 //   mu_          the book of leases and everything beside it
 #ifndef TENSORFERRY_EXPORTER_EXPORTER_CORE_H_
 #define TENSORFERRY_EXPORTER_EXPORTER_CORE_H_
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <thread>
@@ -47,8 +49,12 @@ class ExporterCore final : public engine::LeaseSource,
 
   void WaitPrefaulted() const { mapping_->WaitPrefaulted(); }
   const wire::InstanceId& instance() const { return instance_; }
-  const std::vector<std::string>& transports() const { return transports_; }
-  const std::string& listen_address() const { return listen_address_; }
+  std::vector<std::string> transports() const;
+  std::vector<std::string> TransportsOf(const Lease::State& lease) const;
+  std::vector<EngineState> engines() const;
+  std::vector<std::string> starting() const;
+  absl::Status WaitStarted(Duration timeout) const;
+  std::string listen_address() const;
   ExporterStats stats() const;
 
   // engine::LeaseSource
@@ -60,8 +66,28 @@ class ExporterCore final : public engine::LeaseSource,
 
  private:
   explicit ExporterCore(ExporterOptions options);
+  // An engine, running or not. Its place never changes, and is its bit in Lease::State::served_by.
+  struct Slot {
+    std::string transport;
+    // Of a built-in one: binds. Another, which the caller gave, is there from the start.
+    std::function<absl::StatusOr<std::unique_ptr<engine::ExportEngine>>()> make;
+    std::unique_ptr<engine::ExportEngine> engine;
+    bool runs = false;
+    absl::Status status;           // why it does not
+    std::optional<wire::Way> way;  // of a two-sided one that runs
+  };
+  using Slots = std::vector<Slot>;
+
   absl::Status Start();
-  absl::Status AddEngine(std::unique_ptr<engine::ExportEngine> engine);
+  absl::Status PlanEngines();
+  absl::Status MapArena();
+  absl::Status MakeEngine(Slot* slot);
+  absl::Status RunEngine(Slot* slot);
+  // Until all run, or the exporter closes.
+  void StartInBackground();
+  // With engines_mu_: whether the engine in this place may be named in the lease's descriptor.
+  bool Serves(size_t place, const Lease::State& lease) const;
+  const Slot* OneSidedSlot() const;
   Instant Now() const { return clock_->Now(); }
   std::byte* At(uint64_t offset) const { return mapping_->data() + offset; }
 
@@ -82,18 +108,18 @@ class ExporterCore final : public engine::LeaseSource,
   const Clock* const clock_;
   std::unique_ptr<arena::Mapping> mapping_;
   wire::InstanceId instance_;
-  std::vector<std::string> transports_;
-  std::string listen_address_;
-  std::vector<wire::Way> shm_ways_, remote_ways_;
   bool one_sided_ = false;  // an engine is: frames are written
   std::atomic<bool> stamps_sealed_ = false;
 
   mutable std::shared_mutex engines_mu_;
-  std::vector<std::unique_ptr<engine::ExportEngine>> engines_;
+  Slots slots_;
+  std::string listen_address_;
+  mutable std::condition_variable_any engine_started_;  // with engines_mu_
 
   mutable std::mutex mu_;
   std::condition_variable reaper_wakes_;
   std::condition_variable lease_ended_;
+  std::condition_variable starter_wakes_;
   RandomSource random_;  // before the book, whose first generation it gives
   arena::LeaseBook book_;
   // Leases whose engines are just being told of them; one that ends meanwhile is retired
@@ -107,7 +133,7 @@ class ExporterCore final : public engine::LeaseSource,
   uint64_t heap_fallbacks_ = 0;
 
   std::once_flag close_once_;
-  std::thread reaper_;
+  std::thread reaper_, starter_;
 };
 
 struct Staged::State {
@@ -129,6 +155,7 @@ struct Lease::State {
   bool wants_done = false;
   std::optional<uint64_t> checksum;
   uint64_t payload_offset = 0;  // of one in the arena
+  uint64_t served_by = 0;       // two-sided engines, a bit for each place
 };
 
 }  // namespace tensorferry

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -53,6 +55,33 @@ class Events {
   std::condition_variable changed_;
   std::vector<LeaseEvent> events_;
   size_t taken_ = 0;
+};
+
+constexpr seconds kTestLimit{60};
+
+// What an exporter logs.
+class Lines {
+ public:
+  LogSink Sink() {
+    return [this](LogLevel, std::string_view line) {
+      const std::lock_guard<std::mutex> lock(mu_);
+      lines_.emplace_back(line);
+      changed_.notify_all();
+    };
+  }
+  void WaitFor(std::string_view text) {
+    std::unique_lock<std::mutex> lock(mu_);
+    EXPECT_TRUE(changed_.wait_for(lock, kTestLimit, [&] {
+      return std::any_of(lines_.begin(), lines_.end(), [&](const std::string& line) {
+        return line.find(text) != std::string::npos;
+      });
+    })) << text;
+  }
+
+ private:
+  std::mutex mu_;
+  std::condition_variable changed_;
+  std::vector<std::string> lines_;
 };
 
 TEST(ExporterTest, StagedBytesAreAlignedAndBecomeTheLease) {
@@ -340,6 +369,94 @@ TEST(ExporterTest, ATakenPortIsNamed) {
   const auto second = Exporter::Create({.arena_bytes = 4096, .listen = first->listen_address()});
   EXPECT_EQ(ReasonOf(second.status()), Reason::kAddressInUse);
   EXPECT_THAT(second.status().message(), HasSubstr(first->listen_address()));
+}
+
+TEST(ExporterTest, ATakenPortDelaysItsLaneAndNothingElse) {
+  TempDir dir;
+  auto first = Exporter::Create({.arena_bytes = 4096, .listen = "127.0.0.1:0"});
+  const std::string taken = (*first)->listen_address();
+  Lines log;
+  const auto second = Exporter::Create({.arena_bytes = 1 << 20,
+                                        .listen = taken,
+                                        .local_socket = dir / "gateway.sock",
+                                        .log = log.Sink(),
+                                        .background = true});
+  ASSERT_TRUE(second.ok()) << second.status();
+  log.WaitFor("engine/tcp does not run yet");
+  log.WaitFor(taken);
+  log.WaitFor("engine/local runs");
+  EXPECT_THAT((*second)->transports(), ElementsAre("local"));
+  EXPECT_THAT((*second)->starting(), ElementsAre("tcp"));
+  ASSERT_EQ((*second)->engines().size(), 2U);
+  EXPECT_EQ(ReasonOf((*second)->engines()[1].status), Reason::kAddressInUse);
+  const absl::Status waited = (*second)->WaitStarted(milliseconds(1));
+  EXPECT_EQ(ReasonOf(waited), Reason::kTimedOut);
+  EXPECT_THAT(waited.message(), HasSubstr("engine/tcp"));
+  EXPECT_THAT(waited.message(), HasSubstr(taken));
+  const Lease before = (*second)->Export(Pattern(100, 1), {});
+  EXPECT_THAT(before.transports(), ElementsAre("local"));
+  EXPECT_EQ(Decode(before).ways.size(), 1U);
+
+  first->reset();
+  ASSERT_TRUE((*second)->WaitStarted(kTestLimit).ok());
+  EXPECT_EQ((*second)->listen_address(), taken);
+  EXPECT_THAT((*second)->transports(), ElementsAre("local", "tcp"));
+  EXPECT_THAT((*second)->starting(), IsEmpty());
+  const Lease after = (*second)->Export(Pattern(100, 1), {});
+  EXPECT_THAT(after.transports(), ElementsAre("local", "tcp"));
+  EXPECT_EQ(Decode(after).ways.size(), 2U);
+  EXPECT_EQ(Decode(before).ways.size(), 1U) << "an engine serves what it was told of";
+}
+
+TEST(ExporterTest, AnEngineThatCannotBeMadeYetIsMadeAgain) {
+  std::atomic<int> tries = 0;
+  const auto exporter = Exporter::Create(
+      {.arena_bytes = 1 << 20,
+       .make_engines = {{.transport = "nixl",
+                         .one_sided = true,
+                         .make = [&]() -> absl::StatusOr<std::unique_ptr<engine::ExportEngine>> {
+                           if (++tries < 3) return MakeError(Reason::kUnreachable, "not yet");
+                           return std::make_unique<OneSidedEngine>();
+                         }}},
+       .background = true});
+  ASSERT_TRUE(exporter.ok()) << exporter.status();
+  const Lease before = (*exporter)->Export(Pattern(100, 1), {});
+  ASSERT_TRUE((*exporter)->WaitStarted(kTestLimit).ok());
+  EXPECT_EQ(tries, 3);
+  EXPECT_TRUE(before.SmgDescriptor().ok()) << "its frame was written before there was an engine";
+}
+
+TEST(ExporterTest, AnEngineThatSaysNotThatItIsOneSidedIsRefused) {
+  const auto exporter = Exporter::Create(
+      {.arena_bytes = 1 << 20, .make_engines = {{.transport = "nixl", .make = [] {
+                                                   return std::make_unique<OneSidedEngine>();
+                                                 }}}});
+  EXPECT_EQ(exporter.status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(exporter.status().message(), HasSubstr("EngineMaker"));
+}
+
+TEST(ExporterTest, InTheBackgroundWhatNoTimeMendsIsRefusedAtOnce) {
+  EXPECT_EQ(
+      ReasonOf(Exporter::Create({.arena_bytes = 4096, .listen = "0.0.0.0:0", .background = true})
+                   .status()),
+      Reason::kBadAddress);
+  EXPECT_EQ(
+      ReasonOf(Exporter::Create({.arena_bytes = 4096, .listen = "nonsense", .background = true})
+                   .status()),
+      Reason::kBadAddress);
+}
+
+TEST(ExporterTest, ItClosesWhileAnEngineIsStillTried) {
+  auto first = Exporter::Create({.arena_bytes = 4096, .listen = "127.0.0.1:0"});
+  Lines log;
+  auto second = Exporter::Create({.arena_bytes = 4096,
+                                  .listen = (*first)->listen_address(),
+                                  .log = log.Sink(),
+                                  .background = true});
+  log.WaitFor("does not run yet");
+  const Lease lease = (*second)->Export(Pattern(100, 1), {});
+  (*second)->Close();
+  EXPECT_EQ(ReasonOf(lease.Descriptor().status()), Reason::kShutDown);
 }
 
 TEST(ExporterTest, WithoutEnginesEverythingCanStillGoInline) {

@@ -22,20 +22,22 @@ std::optional<LaneReason> WhyUnexported(const absl::Status& exported) {
   }
 }
 
-std::string Describe(const Attachment& a, uint64_t nbytes) {
-  std::string out = StrCat("attach: ", nbytes, " bytes, lane ", LaneName(a.lane), " over ",
-                           a.transport, ", reason ", LaneReasonName(a.reason));
-  for (const Rejection& r : a.rejected) {
-    StrAppend(&out, "; not ", LaneName(r.lane), ": ", LaneReasonName(r.reason));
-  }
-  return out;
-}
-
 bool NextIsFile(const LaneDecision& decision) {
   return !decision.offers.empty() && decision.offers.front().transports.front() == "file";
 }
 
 }  // namespace
+
+std::string Attachment::ToString() const {
+  std::string out =
+      StrCat("lane=", LaneName(lane), " transport=", transport, " reason=", LaneReasonName(reason));
+  std::string_view before = " not=";
+  for (const Rejection& r : rejected) {
+    StrAppend(&out, before, LaneName(r.lane), ":", LaneReasonName(r.reason));
+    before = ",";
+  }
+  return out;
+}
 
 absl::Status PullFailure::ToStatus() const {
   return reason ? MakeError(*reason, message) : absl::InternalError(message);
@@ -45,9 +47,22 @@ Sender::Sender(const Exporter* exporter, SenderOptions options)
     : exporter_(exporter), options_(std::move(options)) {
   facts_.host = ThisHost();
   facts_.descriptor_versions = {wire::kDescriptorVersion};
-  if (exporter != nullptr) facts_.transports = exporter->transports();
-  serves_nixl_ = Contains(facts_.transports, "nixl");
-  if (options_.files) facts_.transports.emplace_back("file");
+}
+
+GatewayFacts Sender::FactsNow(const Lease& lease) const {
+  GatewayFacts facts = facts_;
+  if (exporter_ != nullptr) {
+    facts.starting = exporter_->starting();
+    if (lease.exported().ok()) {
+      facts.transports = lease.transports();
+    } else {
+      // Why it is not served is then the tensor's matter, and no lack of a transport.
+      for (EngineState& e : exporter_->engines())
+        facts.transports.push_back(std::move(e.transport));
+    }
+  }
+  if (options_.files) facts.transports.emplace_back("file");
+  return facts;
 }
 
 std::optional<LaneReason> Sender::AgainstNixl(const Capabilities& worker,
@@ -88,16 +103,17 @@ absl::StatusOr<Sender::Plan> Sender::MakePlan(const Lease& lease, const Capabili
   if (absl::Status s = CheckTensorBytes(options.shape, options.dtype, nbytes); !s.ok()) {
     return Annotate(s, "lease");
   }
-  LaneQuery query{
-      options.policy ? *options.policy : options_.policy,
-      facts_,
-      worker,
-      {.nbytes = nbytes,
-       .unexported = WhyUnexported(lease.exported()),
-       .against_nixl = serves_nixl_ ? AgainstNixl(worker, options.worker) : std::nullopt,
-       .engine = options.engine,
-       .modality = options.modality,
-       .role = options.role}};
+  const GatewayFacts facts = FactsNow(lease);
+  const bool serves_nixl = Contains(facts.transports, "nixl");
+  LaneQuery query{options.policy ? *options.policy : options_.policy,
+                  facts,
+                  worker,
+                  {.nbytes = nbytes,
+                   .unexported = WhyUnexported(lease.exported()),
+                   .against_nixl = serves_nixl ? AgainstNixl(worker, options.worker) : std::nullopt,
+                   .engine = options.engine,
+                   .modality = options.modality,
+                   .role = options.role}};
   LaneDecision decision = DecideLanes(query);
   Plan plan;
   if (NextIsFile(decision)) {
@@ -132,7 +148,10 @@ absl::StatusOr<Sender::Plan> Sender::MakePlan(const Lease& lease, const Capabili
                      .rejected = std::move(decision.rejected),
                      .may_go_inline = lane != Lane::kInline && decision.Find(Lane::kInline),
                      .file = std::move(plan.attachment.file)};
-  if (options_.log) Log(options_.log, LogLevel::kDebug, Describe(plan.attachment, nbytes));
+  if (options_.log) {
+    Log(options_.log, LogLevel::kDebug,
+        StrCat("attach: nbytes=", nbytes, " ", plan.attachment.ToString()));
+  }
   return plan;
 }
 

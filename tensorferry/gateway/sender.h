@@ -73,7 +73,7 @@ struct AttachOptions {
 };
 
 // How a tensor was put into its message: the labels of metrics and logs.
-struct Attachment {
+struct TENSORFERRY_EXPORT Attachment {
   // What the gateway expects to carry it. When a handle permits several transports the worker
   // picks, and says which in `tensorferry-received-bin`.
   Lane lane = Lane::kInline;
@@ -84,6 +84,10 @@ struct Attachment {
   bool may_go_inline = false;
   // Of transport "file": it is there as long as a copy of this lives.
   std::shared_ptr<const engine::ShmFile> file = {};
+
+  // "lane=inline transport=grpc reason=arena_full not=shm:arena_full,remote:arena_full": for a log,
+  // or for trailing metadata of the gateway's own answer, so that a client need not guess.
+  std::string ToString() const;
 };
 
 // A worker's own word that it could not fetch a tensor, so that nothing was done with the request.
@@ -98,8 +102,7 @@ struct TENSORFERRY_EXPORT PullFailure {
 
 class TENSORFERRY_EXPORT Sender {
  public:
-  // `exporter` may be null: everything goes inline then. Its engines run from its Create to its
-  // Close, so what it serves is asked once, here.
+  // `exporter` may be null: everything goes inline then.
   Sender(const Exporter* exporter, SenderOptions options);
 
   // Sets dtype, shape and payload. On an error `data` is as it was: kSizeMismatch or kBadShape when
@@ -129,6 +132,8 @@ class TENSORFERRY_EXPORT Sender {
     std::mutex mu;
     std::map<std::string, uint64_t, std::less<>> epochs;
   };
+  // What serves this lease.
+  GatewayFacts FactsNow(const Lease& lease) const;
   std::optional<LaneReason> AgainstNixl(const Capabilities& worker, const std::string& name) const;
   // A stock worker reads from this agent from now on, and from no other.
   void RememberAgent(const std::string& name, uint64_t epoch) const;
@@ -145,8 +150,7 @@ class TENSORFERRY_EXPORT Sender {
 
   const Exporter* exporter_;
   SenderOptions options_;
-  GatewayFacts facts_;
-  bool serves_nixl_ = false;
+  GatewayFacts facts_;  // what never changes of them
   std::shared_ptr<Known> known_ = std::make_shared<Known>();
 };
 

@@ -128,6 +128,40 @@ TYPED_TEST(SenderTest, AutoUsesTheNetworkBetweenHosts) {
   EXPECT_THAT(WaysOf(this->data_.remote().descriptor()), ElementsAre("tcp"));
 }
 
+TYPED_TEST(SenderTest, WhatAnAttachmentSaysIsOneLine) {
+  const auto sent = this->sender_.Attach(this->lease_, WorkerElsewhere(),
+                                         {.dtype = Dtype::kUint8, .shape = {kBytes}}, &this->data_);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->ToString(), "lane=remote transport=tcp reason=other_host not=shm:other_host");
+}
+
+TYPED_TEST(SenderTest, AnEngineThatStillStartsIsTakenOnceItRuns) {
+  auto taken = Exporter::Create({.arena_bytes = 4096, .listen = "127.0.0.1:0"});
+  ExporterForTest gateway([&](ExporterOptions* options) {
+    options->listen = (*taken)->listen_address();
+    options->local_socket.clear();
+    options->background = true;
+  });
+  const Sender sender(&*gateway, {});
+  const AttachOptions options{.dtype = Dtype::kUint8, .shape = {kBytes}};
+  Lease lease = gateway->Export(this->pattern_, {});
+  auto sent = sender.Attach(lease, WorkerElsewhere(), options, &this->data_);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->ToString(),
+            "lane=inline transport=grpc reason=lane_off not=shm:lane_off,remote:starting");
+  EXPECT_TRUE(this->HoldsThePattern());
+  sent = sender.Attach(lease, WorkerElsewhere(), Named(Mode::kRemote), &this->data_);
+  EXPECT_EQ(ReasonOf(sent.status()), Reason::kLaneOff);
+  EXPECT_THAT(sent.status().message(), HasSubstr("tcp does not run yet"));
+
+  taken->reset();
+  ASSERT_TRUE(gateway->WaitStarted(std::chrono::seconds(60)).ok());
+  lease = gateway->Export(this->pattern_, {});
+  sent = sender.Attach(lease, WorkerElsewhere(), options, &this->data_);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->lane, Lane::kRemote);
+}
+
 TYPED_TEST(SenderTest, ANamedNetworkWithFallbackIsNotTakenOverByMemory) {
   const auto sent =
       this->sender_.Attach(this->lease_, WorkerHere(), Named(Mode::kRemote, true), &this->data_);
@@ -507,8 +541,8 @@ TYPED_TEST(SenderTest, LogsLaneAndReason) {
                                 {.reason = Reason::kTimedOut, .message = "5 s passed"},
                                 &this->data_)
                   .ok());
-  EXPECT_THAT(lines, ElementsAre(StrCat("attach: ", kBytes, " bytes, lane remote over tcp, reason ",
-                                        "other_host; not shm: other_host"),
+  EXPECT_THAT(lines, ElementsAre(StrCat("attach: nbytes=", kBytes, " lane=remote transport=tcp ",
+                                        "reason=other_host not=shm:other_host"),
                                  "attach: inline after remote failed: 5 s passed"));
 }
 

@@ -122,7 +122,8 @@ std::optional<LaneReason> AgainstFetching(const LaneQuery& q, Lane lane, LaneOff
   const std::string_view stock = shm ? "file" : "nixl";
   std::vector<std::string> served = TransportsOf(lane, q.gateway.transports);
   const bool serves_stock = std::erase(served, stock) > 0;
-  std::optional<LaneReason> against = LaneReason::kLaneOff;
+  std::optional<LaneReason> against =
+      TransportsOf(lane, q.gateway.starting).empty() ? LaneReason::kLaneOff : LaneReason::kStarting;
   if (!served.empty()) against = AgainstLease(q, lane, served, offer);
   if (!serves_stock) return against;
   if (against) offer->transports.clear();
@@ -181,6 +182,7 @@ bool LiesInTheTensor(LaneReason reason) {
     case LaneReason::kPreferred:
     case LaneReason::kMode:
     case LaneReason::kLaneOff:
+    case LaneReason::kStarting:
     case LaneReason::kNotAdvertised:
     case LaneReason::kNoCommonTransport:
     case LaneReason::kNoCommonVersion:
@@ -284,6 +286,10 @@ std::string Explain(const LaneQuery& query, const Rejection& rejection) {
                 ? "this gateway serves no local memory: set ExporterOptions::local_socket, or "
                   "SenderOptions::files"
                 : "this gateway listens on no address: set ExporterOptions::listen";
+      break;
+    case LaneReason::kStarting:
+      why = StrCat("the gateway's ", absl::StrJoin(query.gateway.starting, ", "),
+                   " does not run yet: Exporter::engines and the log say why");
       break;
     case LaneReason::kNotAdvertised:
       why = StrCat("the worker ", query.worker.stock() ? "(without GetCapabilities) " : "",

@@ -39,6 +39,7 @@ namespace tensorferry {
   X(kEmpty, "empty", kLaneOff, "a tensor without bytes is not worth a lane")                     \
   X(kBelowMinimum, "below_minimum", kLaneOff, "small tensors go in the message")                 \
   X(kLaneOff, "lane_off", kLaneOff, "this gateway serves no transport of the lane")              \
+  X(kStarting, "starting", kLaneOff, "the gateway's engine for the lane does not run yet")       \
   X(kNotAdvertised, "not_advertised", kLaneOff, "the worker does not offer the lane")            \
   X(kNoCommonTransport, "no_common_transport", kNoCommonWay,                                     \
     "gateway and worker have no transport of the lane in common")                                \
@@ -94,6 +95,8 @@ struct GatewayFacts {
   HostIdentity host = {};
   // Of the exporter's running engines, best first; "file" where files can be written.
   std::vector<std::string> transports = {};
+  // Of engines that do not run yet.
+  std::vector<std::string> starting = {};
   std::vector<uint32_t> descriptor_versions = {};
 };
 

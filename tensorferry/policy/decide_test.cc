@@ -126,6 +126,20 @@ INSTANTIATE_TEST_SUITE_P(
                         {kInline},
                         {{kShm, R::kLaneOff}, {kRemote, R::kLaneOff}},
                         R::kLaneOff},
+                    Row{"gateway_whose_tcp_is_starting",
+                        [](Situation& s) {
+                          s.gateway.transports = {"local"};
+                          s.gateway.starting = {"tcp"};
+                          s.worker.host.boot_id = {9};
+                        },
+                        {kInline},
+                        {{kShm, R::kOtherHost}, {kRemote, R::kStarting}},
+                        R::kOtherHost},
+                    Row{"gateway_whose_other_engine_is_starting",
+                        [](Situation& s) { s.gateway.starting = {"nixl"}; },
+                        {kShm, kRemote, kInline},
+                        {},
+                        R::kPreferred},
                     Row{"stock_worker",
                         [](Situation& s) { s.worker = Capabilities(); },
                         {kInline},
