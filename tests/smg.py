@@ -27,6 +27,7 @@ def _pool() -> descriptor_pool.DescriptorPool:
                 "--include_imports",
                 f"--descriptor_set_out={out.name}",
                 "smg/tokenspeed_encoder.proto",
+                "smg/vllm_engine.proto",
             ],
             check=True,
         )
@@ -69,24 +70,44 @@ class StockWorker:
     """Encode without our service beside it. `handle` gets each tensor; what it raises fails the RPC.
 
     With `uid` its port belongs to that user, as if the worker ran as one; that needs root.
+    It also answers GetServerInfo as the scheduler "tokenspeed" or "vllm", and says that it sees this namespace.
     """
 
-    def __init__(self, handle: Callable[[Any], None], uid: int | None = None) -> None:
+    def __init__(
+        self,
+        handle: Callable[[Any], None],
+        uid: int | None = None,
+        scheduler: str = "",
+        namespace: str = "",
+    ) -> None:
         self._handle = handle
         self._server = grpc.server(futures.ThreadPoolExecutor(8))
-        method: Any = grpc.unary_unary_rpc_method_handler(
-            self._encode,
-            request_deserializer=message("tokenspeed.grpc.encoder.EncodeRequest").FromString,
-            response_serializer=lambda m: m.SerializeToString(),
-        )
         service, _, name = ENCODE[1:].partition("/")
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {name: method}),))
+        self._serve(service, name, self._encode, "tokenspeed.grpc.encoder.EncodeRequest")
+        if scheduler == "tokenspeed":
+            info = message("tokenspeed.grpc.scheduler.GetServerInfoResponse")()
+            info.scheduler_info["shm_namespace_id"] = namespace
+            self._serve_info("tokenspeed.grpc.scheduler", "TokenSpeedScheduler", info)
+        if scheduler == "vllm":
+            info = message("vllm.grpc.engine.GetServerInfoResponse")(shm_namespace_id=namespace)
+            self._serve_info("vllm.grpc.engine", "VllmEngine", info)
         own = os.geteuid()
         os.seteuid(own if uid is None else uid)
         try:
             self.listen = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         finally:
             os.seteuid(own)
+
+    def _serve(self, service: str, name: str, answer: Callable[..., Any], request: str) -> None:
+        method: Any = grpc.unary_unary_rpc_method_handler(
+            answer,
+            request_deserializer=message(request).FromString,
+            response_serializer=lambda m: m.SerializeToString(),
+        )
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {name: method}),))
+
+    def _serve_info(self, package: str, service: str, info: Any) -> None:
+        self._serve(f"{package}.{service}", "GetServerInfo", lambda *_: info, f"{package}.GetServerInfoRequest")
 
     def _encode(self, request: Any, context: grpc.ServicerContext) -> Any:
         try:
@@ -127,6 +148,11 @@ class Hold:
 
     def let_go(self) -> None:
         self._let_go.set()
+
+
+def shm_namespace(directory: Path = Path("/dev/shm")) -> str:
+    """How SMG's ends call a /dev/shm."""
+    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}:{directory.stat().st_dev}"
 
 
 def read_as_stock(tensor: Any, directory: Path = Path("/dev/shm")) -> bytes:

@@ -24,6 +24,7 @@
 #include "tools/file_io.h"
 #include "tools/output.h"
 #include "tools/setting_flags.h"
+#include "tools/stock_worker.h"
 #include "tools/worker_facts.h"
 
 namespace tensorferry::tools {
@@ -47,15 +48,18 @@ struct ExplainOptions {
 absl::StatusOr<Capabilities> AskWorker(const ExplainOptions& options) {
   const absl::StatusOr<SocketAddress> address = Resolve(options.worker, "--worker");
   if (!address.ok()) return address.status();
-  CapabilityClient client(grpc::CreateChannel(options.worker, grpc::InsecureChannelCredentials()),
-                          {.timeout = std::chrono::duration_cast<Duration>(
-                               std::chrono::duration<double>(options.timeout))});
+  const std::shared_ptr<grpc::Channel> channel =
+      grpc::CreateChannel(options.worker, grpc::InsecureChannelCredentials());
+  const auto timeout =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.timeout));
+  CapabilityClient client(channel, {.timeout = timeout});
   const CapabilityClient::Result worker = client.Get();
   if (!worker.ok()) {
     return MakeError(Reason::kUnreachable, StrCat("no worker answers at ", options.worker, ": ",
                                                   worker.status().message()));
   }
-  return (*worker)->stock() ? WithListeningUid(**worker, *address) : **worker;
+  if (!(*worker)->stock()) return **worker;
+  return WithListeningUid(WithServerInfo(**worker, channel, timeout), *address);
 }
 
 absl::StatusOr<WorkerInfo> ReadWorkerInfo(const std::string& path) {

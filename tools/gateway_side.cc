@@ -13,6 +13,7 @@
 #include "tensorferry/base/text.h"
 #include "tensorferry/grpc/received.h"
 #include "tensorferry/grpc/status.h"
+#include "tools/stock_worker.h"
 #include "tools/worker_facts.h"
 
 namespace tensorferry::tools {
@@ -62,16 +63,30 @@ absl::StatusOr<std::shared_ptr<const Capabilities>> GatewaySide::AskWorker() {
 }
 
 std::shared_ptr<const Capabilities> GatewaySide::Completed(
-    std::shared_ptr<const Capabilities> worker) const {
+    std::shared_ptr<const Capabilities> worker) {
   if (!worker->stock() || !options_.files) return worker;
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    if (stock_worker_) return stock_worker_;
+  }
+  Capabilities known = WithServerInfo(*worker, channel_, options_.timeout);
   const absl::StatusOr<SocketAddress> address = Resolve(options_.to, "--to");
-  if (!address.ok()) return worker;
-  return std::make_shared<const Capabilities>(WithListeningUid(*worker, *address));
+  if (address.ok()) known = WithListeningUid(std::move(known), *address);
+  const std::lock_guard<std::mutex> lock(mu_);
+  stock_worker_ = std::make_shared<const Capabilities>(std::move(known));
+  return stock_worker_;
+}
+
+void GatewaySide::ForgetStockWorker() {
+  sender_->WorkerRestarted(options_.to);
+  const std::lock_guard<std::mutex> lock(mu_);
+  stock_worker_ = nullptr;
 }
 
 absl::Status GatewaySide::StartExporter() {
   ExporterOptions options;
   options.arena_bytes = options_.arena_bytes;
+  options.lease_ttl = options_.lease_ttl;
   options.log = options_.log;
   if (options_.shm) options.local_socket = options_.local_socket;
   if (options_.remote || options_.nixl) {
@@ -122,12 +137,15 @@ absl::StatusOr<Delivery> GatewaySide::Send(const Outgoing& tensor, const LanePol
   if (staged.bytes().size() != tensor.nbytes) {
     return std::move(staged).Publish({}).exported();
   }
+  const RealClock clock;
+  const Instant staged_at = clock.Now();
   if (absl::Status s = tensor.produce(staged.bytes()); !s.ok()) return s;
+  Delivery delivery{.produced = clock.Now() - staged_at};
   RandomSource random;
   const auto room = static_cast<int64_t>(random.Next64() % INT64_MAX);
   // A READ over nixl is counted: only its notification says that it has ended.
   Lease lease = std::move(staged).Publish({.key = room, .readers = options_.nixl ? 1U : 0U});
-  Delivery delivery{.sha256 = Sha256(lease.bytes())};
+  delivery.sha256 = Sha256(lease.bytes());
 
   absl::StatusOr<std::shared_ptr<const Capabilities>> worker = AskWorker();
   if (!worker.ok()) return worker.status();
@@ -142,7 +160,6 @@ absl::StatusOr<Delivery> GatewaySide::Send(const Outgoing& tensor, const LanePol
       lease, **worker,
       {.dtype = tensor.dtype, .shape = tensor.shape, .worker = options_.to, .policy = policy},
       data);
-  const RealClock clock;
   const Instant began = clock.Now();
   std::optional<PullFailure> failure;
   while (sent.ok()) {
@@ -152,9 +169,7 @@ absl::StatusOr<Delivery> GatewaySide::Send(const Outgoing& tensor, const LanePol
     const grpc::Status status = Call(&context, request, &response);
     capabilities_->Observe(context);
     if (!status.ok()) {
-      if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-        sender_->WorkerRestarted(options_.to);
-      }
+      if (status.error_code() == grpc::StatusCode::UNAVAILABLE) ForgetStockWorker();
       std::optional<PullFailure> reported = ReadPullFailure(context);
       if (!reported && (*worker)->stock()) reported = ReadStockPullFailure(status);
       if (!reported || failure) {

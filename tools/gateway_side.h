@@ -49,6 +49,7 @@ struct GatewaySideOptions {
   // Of engine/local.
   std::string local_socket = {};
   Duration timeout = std::chrono::seconds(30);  // of one request
+  Duration lease_ttl = ExporterOptions{}.lease_ttl;
   LogSink log = {};
 };
 
@@ -68,7 +69,8 @@ struct Delivery {
   Sha256Digest sha256 = {};
   // What the worker says of the bytes that it got; none where it does not say.
   std::optional<bool> verified = {};
-  Duration took = {};  // of the request or requests, without producing the bytes
+  Duration produced = {};  // decoding and converting, straight into the arena
+  Duration took = {};      // of the request or requests, without producing the bytes
 };
 
 class GatewaySide {
@@ -89,8 +91,10 @@ class GatewaySide {
                     tokenspeed::grpc::encoder::EncodeResponse* response);
   // The present answer to "what can you take?": a restarted worker is asked anew.
   absl::StatusOr<std::shared_ptr<const Capabilities>> AskWorker();
-  // With what can be found out here of a worker that says nothing of itself.
-  std::shared_ptr<const Capabilities> Completed(std::shared_ptr<const Capabilities> worker) const;
+  // With what can be found out of a worker that does not know our service, once for each process of
+  // it.
+  std::shared_ptr<const Capabilities> Completed(std::shared_ptr<const Capabilities> worker);
+  void ForgetStockWorker();
 
   const GatewaySideOptions options_;
   std::unique_ptr<Exporter> exporter_;
@@ -98,6 +102,7 @@ class GatewaySide {
   std::unique_ptr<CapabilityClient> capabilities_;
   std::unique_ptr<Sender> sender_;
   std::mutex mu_;
+  std::shared_ptr<const Capabilities> stock_worker_;  // completed
   bool cancelled_ = false;
   std::set<grpc::ClientContext*> under_way_;
 };

@@ -18,6 +18,7 @@
 #include "tensorferry/base/contains.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
+#include "tensorferry/policy/encoder_dtype.h"
 #include "tools/gateway_side.h"
 #include "tools/input/input.h"
 #include "tools/output.h"
@@ -52,7 +53,7 @@ struct SendOptions {
 // Prints what happens to each tensor, from several threads, and counts.
 class Report {
  public:
-  Report(bool json, size_t total) : json_(json), total_(total) {}
+  Report(bool json, bool timing, size_t total) : json_(json), timing_(timing), total_(total) {}
 
   void Delivered(const Input& input, const Delivery& d) {
     const std::lock_guard<std::mutex> lock(mu_);
@@ -63,6 +64,13 @@ class Report {
                  " than were sent (checksum_mismatch)"));
     }
     const double seconds = std::chrono::duration<double>(d.took).count();
+    if (timing_) {
+      Say(absl::StrFormat(
+          "timing nbytes=%d lane=%s transport=%s produce_ms=%.3f rpc_ms=%.3f file=%s", input.nbytes,
+          AbslView(LaneName(d.lane)), d.transport,
+          std::chrono::duration<double, std::milli>(d.produced).count(), seconds * 1e3,
+          NameOf(input)));
+    }
     if (json_) {
       PrintJson({{"file", NameOf(input)},
                  {"shape", input.shape},
@@ -126,6 +134,7 @@ class Report {
   }
 
   const bool json_;
+  const bool timing_;
   const bool progress_ = ::isatty(STDERR_FILENO) == 1;
   const size_t total_;
   std::mutex mu_;
@@ -138,8 +147,8 @@ struct Opened {
   std::vector<std::pair<std::string, absl::Status>> refused;  // files
 };
 
-Opened OpenAll(const SendOptions& options) {
-  InputOptions input_options{.max_pixels = options.max_pixels};
+Opened OpenAll(const SendOptions& options, Dtype picture_dtype) {
+  InputOptions input_options{.picture_dtype = picture_dtype, .max_pixels = options.max_pixels};
   if (!options.dtype.empty()) input_options.dtype = *ParseDtype(options.dtype);
   Opened out;
   for (const std::string& file : options.files) {
@@ -221,8 +230,11 @@ int Send(const SendOptions& options) {
   }
   const EndSignals signals;
   const LanePolicy policy = PolicyOfSend(options, *settings);
-  const Opened opened = OpenAll(options);
-  Report report(options.json, opened.inputs.size() * options.repeat + opened.refused.size());
+  const EncoderDtype dtype =
+      ChooseEncoderDtype(*settings, EngineProto::kTokenSpeed, Modality::kImage, {});
+  const Opened opened = OpenAll(options, dtype.dtype);
+  Report report(options.json, settings->log_mm_timing,
+                opened.inputs.size() * options.repeat + opened.refused.size());
   for (const auto& [file, status] : opened.refused) report.Failed(file, status);
   if (opened.inputs.empty()) return kFailed;
 
@@ -246,6 +258,7 @@ int Send(const SendOptions& options) {
       .local_socket = local_socket.path(),
       .timeout =
           std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.timeout)),
+      .lease_ttl = settings->slot_ttl(),
       .log = PrintLog("send")};
   std::atomic<GatewaySide*> active = nullptr;
   const EndWatch watch(signals, [&] {

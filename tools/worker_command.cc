@@ -235,6 +235,25 @@ void TakeFromEnvironment(const Settings& settings, const CLI::App& verb, WorkerO
   }
 }
 
+// What SMG's workers have a choice about and this one has not.
+void WarnOfWhatChangesNothing(const Settings& settings) {
+  if (settings.send_metadata == SendMetadata::kOn) {
+    PrintError("worker", std::string_view(
+                             "SMG_RDMA_SEND_MD=1 changes nothing: no READ needs this worker's own "
+                             "metadata, and it is never sent"));
+  }
+  if (!settings.epd_ingest_offloop) {
+    PrintError("worker",
+               std::string_view("EPD_INGEST_OFFLOOP=0 changes nothing: requests are always read on "
+                                "threads of their own"));
+  }
+  if (!settings.epd_pixel_shm) {
+    PrintError("worker",
+               std::string_view("EPD_PIXEL_SHM=0 changes nothing: no engine stands behind "
+                                "this worker that features would be handed to"));
+  }
+}
+
 int Work(const CLI::App& verb, WorkerOptions options) {
   const absl::StatusOr<Settings> settings = EnvironmentSettings(SettingEnd::kWorker, "worker");
   if (!settings.ok()) {
@@ -242,6 +261,7 @@ int Work(const CLI::App& verb, WorkerOptions options) {
     return kUsage;
   }
   TakeFromEnvironment(*settings, verb, &options);
+  WarnOfWhatChangesNothing(*settings);
   const EndSignals end;
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
   const absl::Status status = Serve(options, *settings, end);

@@ -1,5 +1,6 @@
 """`worker` and `send` take from the environment what none of their flags says."""
 
+import re
 import signal
 import time
 from pathlib import Path
@@ -130,6 +131,43 @@ def test_how_long_a_worker_holds_on(command: Path, tmp_path: Path) -> None:
         with pytest.raises(grpc.RpcError):
             encode(running.listen, request, timeout=60)
         assert time.monotonic() - began < 20
+
+
+def test_the_dtype_of_pictures(command: Path) -> None:
+    picture = Path(__file__).parent.parent / "data" / "chelsea.png"
+    with worker(command) as running:
+
+        def dtype(*args: str, **values: str) -> str:
+            result = send(command, running.listen, picture, *args, **values)
+            assert result.code == 0, result.err
+            assert result.row()["verified"] is True
+            return str(result.row()["dtype"])
+
+        common = {"SMG_TOKENSPEED_ENCODER_INPUT_DTYPE": "fp32"}
+        assert dtype() == "bfloat16"
+        assert dtype(**common) == "float32"
+        assert dtype(SMG_TOKENSPEED_IMAGE_ENCODER_INPUT_DTYPE="half", **common) == "float16"
+        assert dtype("--dtype", "uint8", **common) == "uint8"
+
+
+def test_how_long_each_tensor_took_is_logged(command: Path, tensor: Path) -> None:
+    with worker(command) as running:
+        result = send(command, running.listen, tensor, SMG_LOG_MM_TIMING="1")
+        assert result.code == 0
+        line = rf"timing nbytes={MIB} lane=shm transport=local produce_ms=\d+\.\d+ rpc_ms=\d+\.\d+ file={tensor}\n"
+        assert re.search(line, result.err), result.err
+        assert "timing" not in send(command, running.listen, tensor).err
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("SMG_RDMA_SEND_MD", "1"), ("EPD_INGEST_OFFLOOP", "0"), ("EPD_PIXEL_SHM", "0")]
+)
+def test_a_worker_says_what_changes_nothing(command: Path, variable: str, value: str) -> None:
+    with worker(command, prefix=variables(**{variable: value})) as running:
+        running.signal(signal.SIGTERM)
+        assert running.wait() == 0
+        assert running.process.stderr is not None
+        assert f"{variable}={value} changes nothing" in running.process.stderr.read()
 
 
 def test_what_is_wrong_stops_both(command: Path, tensor: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from ferry import Running, run, worker
 from private_shm import NOBODY, PrivateShm, private_shm
-from smg import Hold, StockWorker, encode, encode_request, error_of, read_as_stock
+from smg import Hold, StockWorker, encode, encode_request, error_of, read_as_stock, shm_namespace
 
 NBYTES = 1 << 20
 STOCK_NAME = "smg-tokenspeed-7-1700000000000000000-0"
@@ -152,6 +152,25 @@ def test_auto_sends_no_file_to_a_stock_worker_that_nobody_vouches_for(
     command: Path, array: Path, shm: PrivateShm
 ) -> None:
     with StockWorker(take_anything) as stock:
+        (row,) = run(command, "send", "--json", "--to", stock.listen, array, prefix=shm.prefix).rows()
+        assert (row["lane"], row["reason"]) == ("inline", "other_host")
+
+
+@pytest.mark.parametrize("scheduler", ["tokenspeed", "vllm"])
+def test_auto_sends_a_file_to_a_stock_worker_that_says_which_shm_it_sees(
+    command: Path, array: Path, shm: PrivateShm, scheduler: str
+) -> None:
+    def handle(tensor: Any) -> None:
+        assert hashlib.sha256(read_as_stock(tensor, shm.path)).hexdigest() == digest(array)
+
+    with StockWorker(handle, scheduler=scheduler, namespace=shm_namespace(shm.path)) as stock:
+        (row,) = run(command, "send", "--json", "--to", stock.listen, array, prefix=shm.prefix).rows()
+        assert (row["lane"], row["transport"], row["reason"]) == ("shm", "file", "preferred")
+        explained = run(
+            command, "explain", "--json", "--lane", "auto", "--worker", stock.listen, prefix=shm.prefix
+        ).row()
+        assert (explained["lane"], explained["transport"]) == ("shm", "file")
+    with StockWorker(take_anything, scheduler=scheduler, namespace=shm_namespace()) as stock:
         (row,) = run(command, "send", "--json", "--to", stock.listen, array, prefix=shm.prefix).rows()
         assert (row["lane"], row["reason"]) == ("inline", "other_host")
 

@@ -28,7 +28,7 @@ absl::StatusOr<std::vector<Input>> Picture(File file, const absl::StatusOr<Pictu
                                            Decode decode, const InputOptions& options) {
   if (!size.ok()) return size.status();
   Input input;
-  input.dtype = options.dtype.value_or(Dtype::kBfloat16);
+  input.dtype = options.dtype.value_or(options.picture_dtype);
   if (absl::Status status = CheckPictureDtype(input.dtype); !status.ok()) return status;
   input.shape = {3, size->height, size->width};
   const absl::StatusOr<uint64_t> nbytes = TensorBytes(input.shape, input.dtype);

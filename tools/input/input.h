@@ -7,7 +7,7 @@
 //   }
 //
 // The kind of a file is told by its content, never by its name:
-//   JPEG, PNG      one tensor [3,height,width], in `dtype` or bfloat16. float32, bfloat16 and
+//   JPEG, PNG      one tensor [3,height,width], in `dtype` or `picture_dtype`. float32, bfloat16 and
 //   float16 hold
 //                  value/255 (16-bit PNG: value/65535), nearest even; uint8 holds the values as
 //                  they are (16-bit: the high byte). Gray and palette become RGB, alpha is dropped,
@@ -47,6 +47,8 @@ struct Input {
 
 struct InputOptions {
   std::optional<Dtype> dtype = {};
+  // Of pictures where `dtype` says nothing.
+  Dtype picture_dtype = Dtype::kBfloat16;
   // Largest picture, in pixels: a small file can claim to be a huge picture.
   uint64_t max_pixels = uint64_t{1} << 27;
 };

@@ -1,0 +1,25 @@
+// What a stock worker says of itself, where it can: which /dev/shm it sees.
+//
+//   if (capabilities.stock()) capabilities = WithServerInfo(std::move(capabilities), channel, 5s);
+//
+// SMG's TokenSpeed and vLLM workers answer GetServerInfo, an encoder alone may answer neither. What
+// cannot be had is left out: lane shm then needs the operator's word.
+// Thread-safety: from any thread; waits for the worker.
+#ifndef TENSORFERRY_TOOLS_STOCK_WORKER_H_
+#define TENSORFERRY_TOOLS_STOCK_WORKER_H_
+
+#include <grpcpp/channel.h>
+
+#include <memory>
+
+#include "tensorferry/base/clock.h"
+#include "tensorferry/policy/capabilities.h"
+
+namespace tensorferry::tools {
+
+Capabilities WithServerInfo(Capabilities worker, const std::shared_ptr<grpc::Channel>& channel,
+                            Duration timeout);
+
+}  // namespace tensorferry::tools
+
+#endif  // TENSORFERRY_TOOLS_STOCK_WORKER_H_
