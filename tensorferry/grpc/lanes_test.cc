@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <future>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
+#include "tensorferry/base/contains.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/exporter/exporter_testing.h"
 #include "tensorferry/gateway/sender.h"
@@ -17,6 +20,7 @@
 #include "tensorferry/grpc/status.h"
 #include "tensorferry/grpc/transport_service.h"
 #include "tensorferry/grpc/worker_testing.h"
+#include "tensorferry/wire/descriptor.h"
 #include "tensorferry/worker/budget.h"
 #include "tensorferry/worker/describe.h"
 #include "tensorferry/worker/receiver.h"
@@ -31,12 +35,17 @@ constexpr uint32_t kBytes = 256 * 1024;
 
 // One start of a worker process: its puller, its identity, and what it does with a request.
 struct WorkerProcess {
-  explicit WorkerProcess(PullerOptions options) {
+  // Which descriptors it says that it reads; it really reads those only.
+  explicit WorkerProcess(PullerOptions options,
+                         std::vector<uint32_t> reads = {wire::kDescriptorVersion})
+      : versions(std::move(reads)) {
     options.prefault = false;
     auto made = Puller::Create(std::move(options));
     EXPECT_TRUE(made.ok()) << made.status();
     puller = *std::move(made);
-    transport = std::make_unique<TransportService>(DescribeWorker(puller.get(), 0));
+    Capabilities capabilities = DescribeWorker(puller.get(), 0);
+    capabilities.descriptor_versions = versions;
+    transport = std::make_unique<TransportService>(capabilities);
     receiver = std::make_unique<Receiver>(puller.get());
   }
   // Inline only.
@@ -44,6 +53,7 @@ struct WorkerProcess {
       : transport(std::make_unique<TransportService>(DescribeWorker(nullptr, 0))),
         receiver(std::make_unique<Receiver>(nullptr)) {}
 
+  std::vector<uint32_t> versions = {wire::kDescriptorVersion};
   std::unique_ptr<Puller> puller;
   std::unique_ptr<TransportService> transport;
   std::unique_ptr<Receiver> receiver;
@@ -70,8 +80,13 @@ class LanesTest : public testing::Test {
       finish(answer_(context));
       return;
     }
+    const auto& data = request.mm_inputs().items(0).encoder_input();
+    if (data.has_remote() && !Contains(process_->versions, wire::kDescriptorVersion)) {
+      finish(FailWith(context, MakeError(Reason::kUnknownVersion, "that is an old one")));
+      return;
+    }
     process_->receiver->ReceiveAsync(
-        request.mm_inputs().items(0).encoder_input(),
+        data,
         {.timeout = PullBudget(RemainingTime(*context)), .key = request.items(0).bootstrap_room()},
         [this, context, finish](absl::StatusOr<Tensor> tensor) {
           if (tensor.ok()) {
@@ -117,6 +132,54 @@ class LanesTest : public testing::Test {
     }
     return sent.status();
   }
+
+  // Sends from several threads until it is told to end; each tensor must arrive. As a gateway does,
+  // it tries again what a worker that was going broke off, with an attach of its own for each try.
+  class Traffic {
+   public:
+    explicit Traffic(LanesTest* test) : test_(test) {
+      for (int t = 0; t < 4; ++t) threads_.emplace_back([this] { Run(); });
+    }
+    ~Traffic() {
+      ends_ = true;
+      for (std::thread& t : threads_) t.join();
+    }
+    // Until one arrived by this lane, of those that are sent from now on.
+    void AwaitLane(Lane lane) {
+      std::unique_lock<std::mutex> lock(mu_);
+      arrived_.clear();
+      EXPECT_TRUE(changed_.wait_for(lock, seconds(60), [&] { return arrived_.contains(lane); }))
+          << LaneName(lane);
+    }
+
+   private:
+    void Run() {
+      const auto pattern = Pattern(kBytes, 3);
+      while (!ends_) {
+        const Lease lease = test_->gateway_->Export(pattern, {});
+        absl::StatusOr<std::vector<Received>> received;
+        do {
+          const auto worker = test_->capabilities_.Get();
+          received = worker.ok() ? test_->Send(lease, **worker, {}) : worker.status();
+        } while (BrokenOff(received.status()));
+        ASSERT_TRUE(received.ok()) << received.status();
+        ASSERT_EQ(received->size(), 1U);
+        const std::lock_guard<std::mutex> lock(mu_);
+        arrived_.insert(received->front().lane);
+        changed_.notify_all();
+      }
+    }
+    // Nobody here cancels.
+    static bool BrokenOff(const absl::Status& status) {
+      return absl::IsUnavailable(status) || absl::IsCancelled(status);
+    }
+    LanesTest* const test_;
+    std::atomic<bool> ends_ = false;
+    std::mutex mu_;
+    std::condition_variable changed_;
+    std::set<Lane> arrived_;
+    std::vector<std::thread> threads_;
+  };
 
   std::vector<std::byte> bytes() {
     const std::lock_guard lock(mutex_);
@@ -244,6 +307,39 @@ TEST_F(LanesTest, ARestartedWorkerThatTakesLessIsNoticedAtOnce) {
   rpcs_ = 0;
   ASSERT_TRUE(Send(lease, *after, {}).ok());
   EXPECT_EQ(rpcs_, 1);
+}
+
+// Each worker is drained, as operators do, and the next one is another process at its address.
+TEST_F(LanesTest, RestartsAndUpgradesOfAWorkerLoseNothing) {
+  constexpr uint32_t kNow = wire::kDescriptorVersion, kNewer = kNow + 1;
+  Start(std::make_unique<WorkerProcess>(Landing(8 << 20)));
+  Traffic traffic(this);
+  traffic.AwaitLane(Lane::kShm);
+  const struct {
+    std::vector<uint32_t> reads;
+    Lane lane;
+  } starts[] = {{{kNow}, Lane::kShm},
+                {{kNow, kNewer}, Lane::kShm},
+                {{kNewer}, Lane::kInline},
+                {{kNow}, Lane::kShm}};
+  for (const auto& start : starts) {
+    worker_.Drain();
+    process_ = std::make_unique<WorkerProcess>(Landing(8 << 20), start.reads);
+    worker_.Serve(process_->transport->service());
+    traffic.AwaitLane(start.lane);
+  }
+}
+
+TEST_F(LanesTest, ADrainOfTheGatewayLosesNothing) {
+  Start(std::make_unique<WorkerProcess>(Landing(8 << 20)));
+  {
+    Traffic traffic(this);
+    traffic.AwaitLane(Lane::kShm);
+    ASSERT_TRUE(gateway_->Drain(seconds(60)).ok());
+    traffic.AwaitLane(Lane::kInline);
+  }
+  EXPECT_EQ(gateway_->stats().published, 0U);
+  EXPECT_EQ(gateway_->stats().used_bytes, 0U);
 }
 
 TEST_F(LanesTest, ASlowPullLeavesTimeForTheMessage) {

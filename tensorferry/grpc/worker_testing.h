@@ -60,6 +60,11 @@ class TestWorker {
     if (server_) server_->Shutdown(std::chrono::system_clock::now());
     server_.reset();
   }
+  // Takes no more requests, and answers those that it has.
+  void Drain() {
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    server_.reset();
+  }
   // A new one each time, which reconnects quickly.
   std::shared_ptr<grpc::Channel> channel() const {
     grpc::ChannelArguments arguments;
