@@ -7,7 +7,6 @@
 #include <grpcpp/server_builder.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -15,10 +14,8 @@
 #include <cerrno>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "tensorferry/base/contains.h"
 #include "tensorferry/base/error.h"
@@ -27,12 +24,15 @@
 #include "tensorferry/base/text.h"
 #include "tensorferry/grpc/transport_service.h"
 #include "tensorferry/worker/describe.h"
-#include "tools/encoder_service.h"
-#include "tools/input/safetensors.h"
 #include "tools/nixl_engines.h"
 #include "tools/output.h"
+#include "tools/serve/encoder_service.h"
+#include "tools/serve/journal.h"
+#include "tools/serve/tokenspeed_service.h"
+#include "tools/serve/vllm_service.h"
 #include "tools/setting_flags.h"
 #include "tools/signals.h"
+#include "tools/work_queue.h"
 
 namespace tensorferry::tools {
 namespace {
@@ -45,62 +45,12 @@ struct WorkerOptions {
   std::vector<std::string> allow = {"127.0.0.0/8", "::1"};
   uint64_t landing_bytes = uint64_t{1} << 30;
   uint64_t max_message_bytes = uint64_t{256} << 20;
-  std::string save;
+  std::string serve = "encoder";
+  ModelFacts model;
+  std::vector<uint32_t> tokens = {11, 12, 13, 14};
+  double token_time = 0;
   double drain = 30;
-  bool json = false;
-};
-
-// Prints what arrives, from several threads, and saves it where that was asked for.
-class Journal {
- public:
-  explicit Journal(const WorkerOptions& options) : json_(options.json), save_(options.save) {}
-
-  absl::Status Tensor(const ReceivedTensor& r) {
-    const uint64_t number = ++count_;
-    if (!save_.empty()) {
-      // The sender's request id is no file name to be trusted.
-      const std::string path =
-          StrCat(save_, "/", absl::StrFormat("tensor-%06d", number), ".safetensors");
-      if (absl::Status s = SaveSafetensors(path, {.name = "encoder_input",
-                                                  .shape = r.tensor->shape,
-                                                  .dtype = r.tensor->dtype,
-                                                  .bytes = r.tensor->bytes});
-          !s.ok()) {
-        return Annotate(s, "--save");
-      }
-    }
-    const double seconds = std::chrono::duration<double>(r.took).count();
-    const std::lock_guard<std::mutex> lock(mu_);
-    if (json_) {
-      PrintJson({{"event", "tensor"},
-                 {"request_id", r.request_id},
-                 {"lane", LaneName(r.tensor->lane)},
-                 {"transport", r.tensor->transport},
-                 {"shape", r.tensor->shape},
-                 {"dtype", DtypeName(r.tensor->dtype)},
-                 {"nbytes", r.tensor->bytes.size()},
-                 {"sha256", Hex(r.sha256)},
-                 {"seconds", seconds}});
-    } else {
-      PrintLine(absl::StrFormat("%-6s %-6s %-18s %-9s %11d B %9.2f ms  sha256 %s",
-                                AbslView(LaneName(r.tensor->lane)), AbslView(r.tensor->transport),
-                                ShapeText(r.tensor->shape), AbslView(DtypeName(r.tensor->dtype)),
-                                r.tensor->bytes.size(), seconds * 1e3, Hex(r.sha256)));
-    }
-    return absl::OkStatus();
-  }
-
-  void Failure(const std::string& request_id, const absl::Status& status) {
-    const std::lock_guard<std::mutex> lock(mu_);
-    PrintError("worker",
-               StrCat(request_id, ": ", status.message(), " (", ReasonNameOf(status), ")"));
-  }
-
- private:
-  const bool json_;
-  const std::string save_;
-  std::atomic<uint64_t> count_ = 0;
-  std::mutex mu_;
+  JournalOptions journal;
 };
 
 // gRPC only says that it failed; the system says why.
@@ -120,14 +70,22 @@ absl::Status CheckListenable(const std::string& listen) {
   return absl::OkStatus();
 }
 
-absl::Status PrepareSave(const std::string& save) {
-  if (save.empty()) return absl::OkStatus();
-  std::error_code error;
-  std::filesystem::create_directories(save, error);
-  if (error || ::access(save.c_str(), W_OK) != 0) {
-    return SystemError(error ? error.value() : errno, StrCat("--save ", save));
+Duration ToDuration(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+std::vector<std::unique_ptr<grpc::Service>> MakeServices(const std::string& serve, Engine* engine) {
+  std::vector<std::unique_ptr<grpc::Service>> services;
+  if (serve == "vllm") {
+    services.push_back(std::make_unique<VllmService>(engine));
+  } else if (serve == "tokenspeed") {
+    services.push_back(std::make_unique<TokenSpeedService>(engine));
+  } else {
+    services.push_back(std::make_unique<EncoderService>(engine));
+    // Without it gateways would not register the encoder.
+    services.push_back(std::make_unique<TokenSpeedInfoService>(engine));
   }
-  return absl::OkStatus();
+  return services;
 }
 
 bool Takes(const WorkerOptions& options, Lane lane) {
@@ -142,7 +100,8 @@ std::string WithPort(const std::string& listen, int port) {
 
 absl::Status Serve(const WorkerOptions& options, const Settings& settings, const EndSignals& end) {
   if (absl::Status s = CheckListenable(options.listen); !s.ok()) return s;
-  if (absl::Status s = PrepareSave(options.save); !s.ok()) return s;
+  Journal journal(options.journal);
+  if (absl::Status s = journal.Prepare(); !s.ok()) return s;
   PullerOptions puller_options;
   puller_options.allow = *AllowList::Parse(options.allow);
   puller_options.log = PrintLog("worker");
@@ -170,17 +129,21 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
   const Receiver receiver(puller->get());
   const Capabilities capabilities = DescribeWorker(puller->get(), options.max_message_bytes);
   TransportService transport(capabilities);
-  Journal journal(options);
   WorkQueue queue(2);
   const bool hold =
       FromEnvironment(settings, "landing_wait_s") || FromEnvironment(settings, "read_timeout_s");
-  EncoderService encoder({.receiver = &receiver,
-                          .transport = &transport,
-                          .queue = &queue,
-                          .pull_limit = hold ? settings.hold() : EncoderServiceOptions{}.pull_limit,
-                          .on_tensor = [&](const ReceivedTensor& r) { return journal.Tensor(r); },
-                          .on_failure = [&](const std::string& id,
-                                            const absl::Status& s) { journal.Failure(id, s); }});
+  Engine engine{.intake = {.receiver = &receiver,
+                           .queue = &queue,
+                           .pull_limit = hold ? settings.hold() : IntakeOptions{}.pull_limit,
+                           .on_tensor = [&](const ReceivedTensor& r) { return journal.Tensor(r); },
+                           .on_failure = [&](const std::string& id,
+                                             const absl::Status& s) { journal.Failure(id, s); }},
+                .transport = &transport,
+                .model = options.model,
+                .shm_namespace = Takes(options, Lane::kShm) ? capabilities.host.shm_namespace : "",
+                .answer = {.tokens = options.tokens, .token_time = ToDuration(options.token_time)},
+                .on_generated = [&](const Generated& g) { journal.Generate(g); }};
+  const std::vector<std::unique_ptr<grpc::Service>> services = MakeServices(options.serve, &engine);
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -190,7 +153,7 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
   // Otherwise a second worker on the same port would silently share its requests.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&encoder);
+  for (const auto& service : services) builder.RegisterService(service.get());
   builder.RegisterService(transport.service());
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
@@ -201,24 +164,23 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
   const std::string listen = WithPort(options.listen, port);
   std::vector<std::string> lanes;
   for (const Lane lane : capabilities.lanes) lanes.emplace_back(LaneName(lane));
-  if (options.json) {
+  if (options.journal.json) {
     PrintJson({{"event", "ready"},
                {"listen", listen},
+               {"serve", options.serve},
                {"lanes", lanes},
                {"transports", capabilities.transports},
                {"landing_bytes", capabilities.landing_bytes},
                {"pid", ::getpid()}});
   } else {
-    PrintLine(StrCat("worker at ", listen, " takes ", absl::StrJoin(lanes, ", ")));
+    PrintLine(StrCat(options.serve, " worker at ", listen, " takes ", absl::StrJoin(lanes, ", ")));
   }
 
   pollfd ended{end.fd(), POLLIN, 0};
   while (::poll(&ended, 1, -1) < 1) {
   }
   transport.Drain();
-  server->Shutdown(std::chrono::system_clock::now() +
-                   std::chrono::duration_cast<std::chrono::system_clock::duration>(
-                       std::chrono::duration<double>(options.drain)));
+  server->Shutdown(std::chrono::system_clock::now() + ToDuration(options.drain));
   server->Wait();
   return absl::OkStatus();
 }
@@ -275,9 +237,11 @@ void AddWorkerCommand(CLI::App& app, int* exit_code) {
   CLI::App* verb = app.add_subcommand("worker", "Receive tensors, and prove what was received");
   verb->footer(
       "Example:\n  tensorferry worker --listen 127.0.0.1:50051\n  tensorferry worker --listen "
-      "10.0.0.7:50051 --allow 10.0.0.0/24 --save received\n\n"
-      "Serves TokenSpeed's Encode, tensorferry.v1.Transport, gRPC health and reflection. SIGTERM "
-      "drains. What no flag says\nis taken from the environment (docs/settings.md).");
+      "10.0.0.7:50051 --allow 10.0.0.0/24 --save received\n  tensorferry worker --listen "
+      "127.0.0.1:50051 --serve vllm --model-path llava --served-model llava-1.5\n\n"
+      "Serves an engine's service (docs/serve.md), tensorferry.v1.Transport, gRPC health and "
+      "reflection. SIGTERM drains.\nWhat no flag says is taken from the environment "
+      "(docs/settings.md).");
   verb->add_option("--listen", options->listen, "HOST:PORT to serve gRPC at; port 0 picks one")
       ->required();
   verb->add_option("--lanes", options->lanes, "lanes to take; inline is always taken")
@@ -301,11 +265,31 @@ void AddWorkerCommand(CLI::App& app, int* exit_code) {
   verb->add_option("--max-message-bytes", options->max_message_bytes, "largest gRPC message")
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{1024}, uint64_t{INT32_MAX}));
-  verb->add_option("--save", options->save, "folder for one .safetensors file per tensor");
+  verb->add_option("--serve", options->serve,
+                   "what to answer as: encoder and tokenspeed are TokenSpeed's, vllm is vLLM's")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"encoder", "tokenspeed", "vllm"}));
+  verb->add_option("--model-path", options->model.path,
+                   "folder in which gateways find the model's tokenizer and configuration")
+      ->check(CLI::ExistingDirectory)
+      ->transform([](const std::string& path) { return std::filesystem::absolute(path).string(); });
+  verb->add_option("--served-model", options->model.served_name, "name under which it is asked for")
+      ->capture_default_str();
+  verb->add_option("--encoder-dtype", options->model.encoder_dtype,
+                   "what gateways make of pictures: float32, float16, bfloat16")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
+  verb->add_option("--tokens", options->tokens, "ids that every Generate is answered with")
+      ->delimiter(',')
+      ->capture_default_str();
+  verb->add_option("--token-time", options->token_time, "seconds from each token to the next")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86400.0));
+  verb->add_option("--save", options->journal.save, "folder for one .safetensors file per tensor");
   verb->add_option("--drain", options->drain, "seconds that SIGTERM leaves to requests under way")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  verb->add_flag("--json", options->json, "one JSON object a line");
+  verb->add_flag("--json", options->journal.json, "one JSON object a line");
   verb->callback([options, verb, exit_code] { *exit_code = Work(*verb, *options); });
 }
 
