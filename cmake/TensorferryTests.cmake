@@ -76,3 +76,10 @@ if(TENSORFERRY_BUILD_TOOLS)
   tensorferry_test(tools ${tools_tests})
   target_link_libraries(tools_test PRIVATE tensorferry_tools)
 endif()
+
+# A gateway for tests/load.
+if(TENSORFERRY_BUILD_TOOLS)
+  add_executable(tensorferry_load_gateway tests/load/gateway.cc)
+  target_link_libraries(tensorferry_load_gateway PRIVATE tensorferry_tools)
+  tensorferry_options(tensorferry_load_gateway)
+endif()
