@@ -92,6 +92,42 @@ TEST_P(ConvertTest, NanStaysNan) {
   EXPECT_TRUE(std::isnan(format.widen(format.from64(std::nan("")))));
 }
 
+// Of every float32 the nearest, told by the boundary between two neighbours alone.
+TEST_P(ConvertTest, LongEveryFloat32IsRoundedToTheNearest) {
+  const Format& format = GetParam();
+  uint16_t low = 0;
+  double middle = 0;
+  const auto step_to = [&](uint16_t bits) {
+    low = bits;
+    const double here = format.widen(bits);
+    const auto next = static_cast<uint16_t>(bits + 1);
+    // Past the largest value as if there were one more.
+    const double above = next < format.infinity
+                             ? format.widen(next)
+                             : 2 * here - format.widen(static_cast<uint16_t>(bits - 1));
+    middle = (here + above) / 2;
+  };
+  step_to(0);
+  uint64_t wrong = 0;
+  for (uint32_t bits = 0; bits <= 0x7f800000u; ++bits) {
+    const auto value = std::bit_cast<float>(bits);
+    while (low + 1 < format.infinity && value >= format.widen(static_cast<uint16_t>(low + 1))) {
+      step_to(static_cast<uint16_t>(low + 1));
+    }
+    const bool up = value > middle || (value == middle && (low & 1) != 0);
+    const auto nearest = static_cast<uint16_t>(low + (up ? 1 : 0));
+    wrong += format.from32(value) != nearest ? 1 : 0;
+    wrong += format.from32(-value) != (nearest | 0x8000) ? 1 : 0;
+  }
+  for (uint32_t bits = 0x7f800001u; bits <= 0x7fffffffu; ++bits) {
+    for (const uint32_t sign : {0u, 0x80000000u}) {
+      const uint16_t narrow = format.from32(std::bit_cast<float>(bits | sign));
+      wrong += (narrow & 0x7fff) <= format.infinity || narrow >> 15 != sign >> 31 ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(wrong, 0U);
+}
+
 INSTANTIATE_TEST_SUITE_P(, ConvertTest, testing::Values(kBfloat16, kFloat16),
                          [](const auto& instance) { return instance.param.name; });
 

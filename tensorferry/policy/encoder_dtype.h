@@ -3,7 +3,7 @@
 //   EncoderDtype d = ChooseEncoderDtype(settings, EngineProto::kTokenSpeed, Modality::kImage,
 //                                       {.label = "float16"});
 //   if (!d.warning.empty()) log(d.warning);
-//   ConvertFloat32(pixels, d.dtype, staged.bytes());
+//   Pack(pixels, d.dtype, staged.bytes());                 // base/pack.h
 //
 // For TokenSpeed: the modality's setting, the common one, what the worker says, bfloat16. For vLLM:
 // the setting, uint8 for a worker that normalises on its device, what the worker says, float32.
