@@ -27,6 +27,9 @@ bool IsFinal(Reason reason) {
 
 constexpr uint64_t kAlignment = 64;
 
+// Soon enough for who pressed Ctrl-C, and rare enough to cost nothing.
+constexpr Duration kAskEvery = std::chrono::milliseconds(50);
+
 std::string WaysText(const wire::Descriptor& descriptor) {
   std::string out;
   for (const wire::Way& way : descriptor.ways) {
@@ -47,6 +50,7 @@ PullTask::PullTask(PullContext* context, const Handle& handle, const PullOptions
                    std::optional<std::span<std::byte>> into)
     : context_(context),
       cancel_(options.cancel),
+      interrupted_(options.interrupted),
       timeout_(options.timeout),
       waits_apart_(options.landing_timeout.has_value()),
       deadline_(SaturatingAdd(context->clock.Now(), options.timeout)),
@@ -54,6 +58,7 @@ PullTask::PullTask(PullContext* context, const Handle& handle, const PullOptions
                                      : deadline_),
       nbytes_(handle.nbytes),
       into_(into) {
+  if (interrupted_) ask_at_ = context->clock.Now() + kAskEvery;
   if (absl::Status s = Prepare(handle, options); !s.ok()) (void)Finish(std::move(s));
 }
 
@@ -96,7 +101,7 @@ absl::Status PullTask::Prepare(const Handle& handle, const PullOptions& options)
 
 PullTask::Progress PullTask::Step() {
   if (done()) return Progress::kDone;
-  if (cancel_.cancelled()) {
+  if (cancel_.cancelled() || Interrupted()) {
     return Finish(MakeError(Reason::kCancelled, "the pull was cancelled by its caller"));
   }
   if (context_->shutdown.cancelled()) {
@@ -105,6 +110,13 @@ PullTask::Progress PullTask::Step() {
   if (!op_) return Begin();
   const Progress progress = op_->Step();
   return progress == Progress::kDone ? Land() : progress;
+}
+
+bool PullTask::Interrupted() {
+  if (ask_at_ == kNever || context_->clock.Now() < ask_at_) return false;
+  if (interrupted_()) return true;
+  ask_at_ = context_->clock.Now() + kAskEvery;
+  return false;
 }
 
 PullTask::Progress PullTask::Begin() {
@@ -225,7 +237,7 @@ absl::StatusOr<View> PullTask::TakeResult() { return *std::move(result_); }
 void PullTask::AddWaits(std::vector<pollfd>* waits, Instant* wake) const {
   if (const int fd = cancel_.fd(); fd >= 0) waits->push_back({fd, POLLIN, 0});
   waits->push_back({context_->shutdown.fd(), POLLIN, 0});
-  *wake = std::min(*wake, ticket_ ? landing_deadline_ : deadline_);
+  *wake = std::min({*wake, ask_at_, ticket_ ? landing_deadline_ : deadline_});
   if (op_) {
     op_->AddWaits(waits, wake);
   } else if (ticket_) {

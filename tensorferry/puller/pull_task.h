@@ -11,6 +11,7 @@
 
 #include <poll.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -50,6 +51,7 @@ class PullTask {
 
  private:
   absl::Status Prepare(const Handle& handle, const PullOptions& options);
+  bool Interrupted();
   // Takes memory if need be and starts the op of the engine in turn.
   Progress Begin();
   Progress Land();
@@ -59,6 +61,8 @@ class PullTask {
 
   PullContext* const context_;
   const Cancellation cancel_;
+  const std::function<bool()> interrupted_;
+  Instant ask_at_ = kNever;  // whether it was
   const Duration timeout_;
   const bool waits_apart_;  // for landing memory
   Instant deadline_;

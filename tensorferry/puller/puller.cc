@@ -10,6 +10,7 @@
 
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/fd.h"
+#include "tensorferry/base/text.h"
 #include "tensorferry/engine/file/file_pull_engine.h"
 #include "tensorferry/engine/local/local_pull_engine.h"
 #include "tensorferry/engine/tcp/tcp_pull_engine.h"
@@ -185,11 +186,19 @@ absl::StatusOr<PulledInto> Puller::PullInto(const Handle& handle, std::span<std:
 }
 
 std::vector<absl::StatusOr<View>> Puller::PullAll(std::span<const Handle> handles,
-                                                  const PullOptions& options) {
+                                                  const PullOptions& options,
+                                                  std::span<const std::optional<int64_t>> keys) {
+  if (!keys.empty() && keys.size() != handles.size()) {
+    const absl::Status refused = MakeError(
+        Reason::kBadOption, StrCat(keys.size(), " keys for ", handles.size(), " handles"));
+    return std::vector<absl::StatusOr<View>>(handles.size(), refused);
+  }
   std::vector<std::unique_ptr<PullTask>> tasks;
   tasks.reserve(handles.size());
-  for (const Handle& handle : handles) {
-    tasks.push_back(std::make_unique<PullTask>(&core_->context, handle, options, std::nullopt));
+  PullOptions own = options;
+  for (size_t i = 0; i < handles.size(); ++i) {
+    if (!keys.empty()) own.key = keys[i];
+    tasks.push_back(std::make_unique<PullTask>(&core_->context, handles[i], own, std::nullopt));
   }
   TaskSet set(&core_->context.clock);
   size_t next = 0;

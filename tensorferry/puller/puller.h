@@ -71,6 +71,10 @@ struct PullOptions {
   Cancellation cancel = {};
   // The key that the bytes must have (EPD: the room). kKeyMismatch otherwise.
   std::optional<int64_t> key = {};
+  // Asked now and then, on the thread that drives the pull: of a synchronous call, its caller's.
+  // True ends it with kCancelled, and is said again when asked again. For callers to whom a signal
+  // is only a word left for later, such as an interpreter's.
+  std::function<bool()> interrupted = {};
 };
 
 // Received bytes. 64-byte aligned.
@@ -119,9 +123,11 @@ class TENSORFERRY_EXPORT Puller {
   // `into` must be exactly handle.nbytes long.
   absl::StatusOr<PulledInto> PullInto(const Handle& handle, std::span<std::byte> into,
                                       const PullOptions& options);
-  // One result per handle, in order. One that fails does not disturb the others.
+  // One result per handle, in order. One that fails does not disturb the others. `keys`: one per
+  // handle, instead of options.key; empty: that one for all.
   std::vector<absl::StatusOr<View>> PullAll(std::span<const Handle> handles,
-                                            const PullOptions& options);
+                                            const PullOptions& options,
+                                            std::span<const std::optional<int64_t>> keys = {});
 
   using Callback = std::function<void(absl::StatusOr<View>)>;
   void PullAsync(const Handle& handle, const PullOptions& options, Callback done);

@@ -349,6 +349,28 @@ TEST(PullerTest, CancellationEndsAHangingPull) {
   EXPECT_EQ(puller->stats().landing_used_bytes, 0);
 }
 
+TEST(PullerTest, AnInterruptedCallerIsAskedForAndEndsItsPulls) {
+  ExporterForTest gateway;
+  const Lease lease = gateway->Export(Pattern(100, 1), {});
+  const auto puller = FaultyPuller(
+      "tcp", [&](const engine::PullRequest&) { return Fault{.kind = Fault::Kind::kHang}; });
+  const std::thread::id here = std::this_thread::get_id();
+  int asked = 0;
+  const auto on_the_second = [&] {
+    EXPECT_EQ(std::this_thread::get_id(), here);
+    return ++asked >= 2;
+  };
+  const PullOptions options{.timeout = seconds(600), .interrupted = on_the_second};
+  const Handle handle = HandleOf(lease, kRemote);
+  EXPECT_EQ(ReasonOf(puller->Pull(handle, options).status()), Reason::kCancelled);
+  EXPECT_EQ(asked, 2);
+  // More than are under way at a time.
+  for (const auto& view : puller->PullAll(std::vector<Handle>(40, handle), options)) {
+    EXPECT_EQ(ReasonOf(view.status()), Reason::kCancelled);
+  }
+  EXPECT_EQ(puller->stats().landing_used_bytes, 0);
+}
+
 TEST(PullerTest, WaitingForLandingMemoryHasATimeOfItsOwn) {
   ExporterForTest gateway;
   const Lease lease = gateway->Export(Pattern(1 << 20, 1), {});
@@ -501,6 +523,27 @@ TEST(PullerTest, PullAllReportsEachInOrder) {
     }
   }
   EXPECT_TRUE(puller->PullAll({}, PatientOptions()).empty());
+}
+
+TEST(PullerTest, PullAllTakesAKeyForEach) {
+  ExporterForTest gateway;
+  const auto puller = MakePuller();
+  std::vector<Lease> leases;
+  std::vector<Handle> handles;
+  for (int64_t key = 0; key < 3; ++key) {
+    leases.push_back(gateway->Export(Pattern(100, 1), {.key = key}));
+    handles.push_back(HandleOf(leases.back()));
+  }
+  const std::optional<int64_t> keys[] = {0, std::nullopt, 7};
+  auto views = puller->PullAll(handles, PatientOptions(), keys);
+  ASSERT_EQ(views.size(), 3);
+  EXPECT_TRUE(views[0].ok()) << views[0].status();
+  EXPECT_TRUE(views[1].ok()) << views[1].status();
+  EXPECT_EQ(ReasonOf(views[2].status()), Reason::kKeyMismatch);
+
+  views = puller->PullAll(handles, PatientOptions(), std::span(keys).first(2));
+  ASSERT_EQ(views.size(), 3);
+  for (const auto& view : views) EXPECT_EQ(ReasonOf(view.status()), Reason::kBadOption);
 }
 
 TEST(PullerTest, AsynchronousPullsFromManyThreads) {
