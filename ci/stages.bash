@@ -67,6 +67,7 @@ stage_format() {
     check ruff-format "$python" -m ruff format --check "${py[@]}" &&
     check ruff "$python" -m ruff check "${py[@]}" &&
     check mypy "$python" -m mypy "${py[@]}" &&
+    check mypy-oldest "$python" -m mypy --python-version 3.10 python/tensorferry examples/python &&
     check shellcheck shellcheck -x -a "${sh[@]}"
 }
 

@@ -15,6 +15,7 @@ namespace tensorferry::python {
 void BindPuller(nanobind::module_& module);
 void BindExporter(nanobind::module_& module);
 void BindDescriptors(nanobind::module_& module);
+void BindSettings(nanobind::module_& module);
 void BindLog(nanobind::module_& module);
 
 // Keeps lines until next_log() fetches them, so that no thread of the library ever waits for the GIL to write one.

@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -112,7 +113,7 @@ class PyStaged {
     std::shared_ptr<Block> block = std::move(block_);
     block_.reset();
     {
-      const nb::gil_scoped_release nogil;
+      const NoGil nogil;
       const std::lock_guard<std::mutex> lock(block->mu);
       block->lease = std::move(block->staged).Publish(options);
     }
@@ -152,7 +153,7 @@ class PyExporter {
                             .max_claim_percent = max_claim_percent,
                             .checksum = checksum,
                             .log = QueueLog()};
-    const nb::gil_scoped_release nogil;
+    const NoGil nogil;
     if (!nixl_listen.empty()) {
       engine::NixlExportOptions nixl{.library = {.dir = nixl_lib, .search = nixl_search},
                                      .listen = ValueOrThrow(SocketAddress::Parse(nixl_listen)),
@@ -171,7 +172,7 @@ class PyExporter {
   }
 
   ~PyExporter() {
-    const nb::gil_scoped_release nogil;
+    const NoGil nogil;
     exporter_.reset();
   }
 
@@ -179,7 +180,7 @@ class PyExporter {
     const std::shared_ptr<Exporter> exporter = Get();
     auto block = OwnedHere(std::make_shared<Block>());
     {
-      const nb::gil_scoped_release nogil;
+      const NoGil nogil;
       block->staged = exporter->Stage(nbytes);
     }
     if (block->staged.bytes().size() != nbytes) {
@@ -204,7 +205,7 @@ class PyExporter {
       const Memory memory = staged.Bytes();
       const std::span<std::byte> out(const_cast<std::byte*>(memory.bytes().data()),
                                      memory.bytes().size());
-      const nb::gil_scoped_release nogil;
+      const NoGil nogil;
       source.CopyTo(out);
     }
     return nb::make_tuple(nb::cast(staged.Publish(key, readers, ttl)), source.dtype(),
@@ -215,7 +216,7 @@ class PyExporter {
     const std::shared_ptr<Exporter> exporter = Get();
     absl::Status status;
     {
-      const nb::gil_scoped_release nogil;
+      const NoGil nogil;
       status = exporter->Cancel(key);
     }
     ThrowIfError(status);
@@ -223,24 +224,32 @@ class PyExporter {
 
   void Drain(double timeout) const {
     const std::shared_ptr<Exporter> exporter = Get();
-    const Duration wait = Seconds(timeout);
+    const RealClock clock;
+    const Instant until = SaturatingAdd(clock.Now(), Seconds(timeout));
+    // In parts, between which a signal's handler may raise.
+    constexpr Duration kPart = std::chrono::milliseconds(50);
     absl::Status status;
-    {
-      const nb::gil_scoped_release nogil;
-      status = exporter->Drain(wait);
+    do {
+      const NoGil nogil;
+      status = exporter->Drain(std::clamp(until - clock.Now(), Duration::zero(), kPart));
+    } while (!status.ok() && clock.Now() < until && PyErr_CheckSignals() == 0);
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    if (!status.ok()) {
+      ThrowError(Reason::kTimedOut,
+                 StrCat(exporter->stats().published, " leases are still readable after ", timeout,
+                        " seconds of draining"));
     }
-    ThrowIfError(status);
   }
 
   void Close() const {
     const std::shared_ptr<Exporter> exporter = Get();
-    const nb::gil_scoped_release nogil;
+    const NoGil nogil;
     exporter->Close();
   }
 
   void WaitPrefaulted() const {
     const std::shared_ptr<Exporter> exporter = Get();
-    const nb::gil_scoped_release nogil;
+    const NoGil nogil;
     exporter->WaitPrefaulted();
   }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "python/src/bindings.h"
+#include "python/src/process.h"
 
 namespace nb = nanobind;
 
@@ -48,7 +49,7 @@ int PythonLevel(LogLevel level) {
 
 // Waits for a line; none once stopped and all are fetched.
 std::optional<std::pair<int, std::string>> NextLog() {
-  const nb::gil_scoped_release nogil;
+  const NoGil nogil;
   Lines& all = TheLines();
   std::unique_lock<std::mutex> lock(all.mu);
   all.changed.wait(lock, [&] { return all.stopped || !all.lines.empty(); });

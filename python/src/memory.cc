@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -87,7 +88,7 @@ std::shared_ptr<void> Copied(std::span<const std::byte> bytes) {
   const size_t size = (bytes.size() + kAlignment) / kAlignment * kAlignment;
   std::shared_ptr<void> copy(std::aligned_alloc(kAlignment, size), std::free);
   if (!copy) throw std::bad_alloc();
-  const nb::gil_scoped_release nogil;
+  const NoGil nogil;
   if (!bytes.empty()) std::memcpy(copy.get(), bytes.data(), bytes.size());
   return copy;
 }
@@ -156,6 +157,11 @@ void Memory::SetShape(const std::vector<uint32_t>& shape) {
   }
 }
 
+bool Memory::OneColumn() const {
+  return bytes_.empty() ||
+         std::count_if(shape_.begin(), shape_.end(), [](int64_t dim) { return dim > 1; }) <= 1;
+}
+
 void Memory::Release() {
   if (buffers_.load() > 0) {
     throw nb::builtin_exception(nb::exception_type::buffer_error,
@@ -178,6 +184,10 @@ int Memory::GetBuffer(PyObject* self, Py_buffer* out, int flags) {
   }
   if ((flags & PyBUF_WRITABLE) == PyBUF_WRITABLE && memory->readonly_) {
     PyErr_SetString(PyExc_BufferError, "this view is read-only: copy it to write to it");
+    return -1;
+  }
+  if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && !memory->OneColumn()) {
+    PyErr_SetString(PyExc_BufferError, "this tensor is row-major, and column-major was asked for");
     return -1;
   }
   static std::byte nothing;
@@ -263,14 +273,16 @@ nb::object Memory::ToDlpack(bool versioned, bool copy) const {
 
 void BindMemory(nb::module_& module) {
   nb::class_<Memory>(module, "Memory", nb::type_slots(Memory::slots()), nb::is_weak_referenceable())
-      .def(nb::init<const Memory&>())
-      .def_static("of_buffer", &Memory::OfBuffer, nb::arg("source"), nb::arg("transport"))
-      .def("typed",
-           [](const Memory& self, const std::string& dtype, const std::vector<uint32_t>& shape) {
-             return self.As(ValueOrThrow(ParseDtype(dtype)), shape);
-           })
+      .def(nb::init<const Memory&>(), nb::arg("memory"))
+      .def_static("_of_buffer", &Memory::OfBuffer, nb::arg("source"), nb::arg("transport"))
+      .def(
+          "_typed",
+          [](const Memory& self, const std::string& dtype, const std::vector<uint32_t>& shape) {
+            return self.As(ValueOrThrow(ParseDtype(dtype)), shape);
+          },
+          nb::arg("dtype"), nb::arg("shape"))
       .def("_release", &Memory::Release)
-      .def("_dlpack", &Memory::ToDlpack)
+      .def("_dlpack", &Memory::ToDlpack, nb::arg("versioned"), nb::arg("copy"))
       .def_prop_ro("_dtype", [](const Memory& m) { return std::string(DtypeName(m.dtype())); })
       .def_prop_ro("_shape", [](const Memory& m) { return nb::tuple(nb::cast(m.shape())); })
       .def_prop_ro("_nbytes", [](const Memory& m) { return m.bytes().size(); })
@@ -278,12 +290,16 @@ void BindMemory(nb::module_& module) {
       .def_prop_ro("_borrowed", &Memory::borrowed)
       .def_prop_ro("_released", &Memory::released)
       .def_prop_ro("_transport", &Memory::transport);
-  module.def("item_bytes",
-             [](const std::string& dtype) { return ItemBytes(ValueOrThrow(ParseDtype(dtype))); });
-  module.def("check_tensor",
-             [](const std::string& dtype, const std::vector<uint32_t>& shape, uint64_t nbytes) {
-               ThrowIfError(CheckTensorBytes(shape, ValueOrThrow(ParseDtype(dtype)), nbytes));
-             });
+  module.def(
+      "item_bytes",
+      [](const std::string& dtype) { return ItemBytes(ValueOrThrow(ParseDtype(dtype))); },
+      nb::arg("dtype"));
+  module.def(
+      "check_tensor",
+      [](const std::string& dtype, const std::vector<uint32_t>& shape, uint64_t nbytes) {
+        ThrowIfError(CheckTensorBytes(shape, ValueOrThrow(ParseDtype(dtype)), nbytes));
+      },
+      nb::arg("dtype"), nb::arg("shape"), nb::arg("nbytes"));
 }
 
 }  // namespace tensorferry::python

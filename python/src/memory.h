@@ -59,6 +59,8 @@ class Memory {
   static int GetBuffer(PyObject* self, Py_buffer* out, int flags);
   static void ReleaseBuffer(PyObject* self, Py_buffer* buffer);
   void SetShape(const std::vector<uint32_t>& shape);
+  // Row-major and column-major are the same order.
+  bool OneColumn() const;
 
   std::span<const std::byte> bytes_;
   Dtype dtype_ = Dtype::kUint8;

@@ -76,7 +76,7 @@ std::string LaneOf(const std::string& transport) {
 void BindDescriptors(nb::module_& module) {
   module.def("inspect", &Inspect, nb::arg("transport"), nb::arg("descriptor"), nb::arg("nbytes"),
              nb::arg("offset"), nb::arg("key").none());
-  module.def("lane_of_transport", &LaneOf);
+  module.def("lane_of_transport", &LaneOf, nb::arg("transport"));
   module.def("shm_namespace", [] { return ThisHost().shm_namespace; });
 }
 
@@ -87,18 +87,27 @@ NB_MODULE(_core, module) {
       python;  // NOLINT(google-build-using-namespace): the macro's function is outside
   // Objects may live until the process ends, where Python destroys nothing.
   nb::set_leak_warnings(false);
+  if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+    throw nb::import_error(
+        "tensorferry works in the main interpreter of a process only: use processes instead of "
+        "subinterpreters");
+  }
   WatchForks();
   RegisterErrors();
   BindMemory(module);
   BindPuller(module);
   BindExporter(module);
   BindDescriptors(module);
+  BindSettings(module);
   BindLog(module);
   module.attr("version") = std::string(tensorferry::Version());
   module.def("require_own_process", &RequireOwnProcess);
-  module.def("error_of_reason", [](const std::string& reason, const std::string& message) {
-    const auto known = tensorferry::ReasonFromName(reason);
-    if (!known) throw nb::value_error("no such reason");
-    return ErrorObject(tensorferry::MakeError(*known, message));
-  });
+  module.def(
+      "error_of_reason",
+      [](const std::string& reason, const std::string& message) {
+        const auto known = tensorferry::ReasonFromName(reason);
+        if (!known) throw nb::value_error("no such reason");
+        return ErrorObject(tensorferry::MakeError(*known, message));
+      },
+      nb::arg("reason"), nb::arg("message"));
 }

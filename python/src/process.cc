@@ -1,7 +1,9 @@
 #include "python/src/process.h"
 
+#include <cxxabi.h>
 #include <nanobind/nanobind.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
 
@@ -16,6 +18,17 @@ bool InterpreterIsEnding() {
 #else
   return Py_IsInitialized() == 0 || _Py_IsFinalizing() != 0;
 #endif
+}
+
+// Calls what takes the GIL.
+template <typename Take>
+auto TakeGil(const Take& take) {
+  try {
+    return take();
+  } catch (abi::__forced_unwind&) {
+    // It may neither be swallowed nor go on. The main thread is ending the process.
+    while (true) ::pause();
+  }
 }
 
 }  // namespace
@@ -37,8 +50,19 @@ void RequireOwnProcess() {
 
 void WithGil(const std::function<void()>& what) {
   if (IsForked() || InterpreterIsEnding()) return;
-  const nanobind::gil_scoped_acquire gil;
+  const PyGILState_STATE state = TakeGil(&PyGILState_Ensure);
   what();
+  PyGILState_Release(state);
+}
+
+NoGil::~NoGil() {
+  TakeGil([this] { PyEval_RestoreThread(state_); });
+}
+
+bool InterruptedBySignal() {
+  bool raised = false;
+  WithGil([&] { raised = PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0; });
+  return raised;
 }
 
 PyHold::~PyHold() {

@@ -2,6 +2,7 @@
 //
 //   RequireOwnProcess();                     // at the start of every call
 //   auto hold = OwnedHere(view.hold());      // forgotten, not released, in a child
+//   { const NoGil nogil; puller->Pull(...); }
 //
 // Threads do not survive a fork, but memory that is shared with a gateway does: a child that released a view would
 // release its parent's. Thread-safety: from any thread, with or without the GIL.
@@ -25,6 +26,23 @@ void RequireOwnProcess();
 
 // Runs `what` with the GIL; not at all when the interpreter is ending, or in a child.
 void WithGil(const std::function<void()>& what);
+
+// Lets other threads run Python until its end. A thread that comes back while the interpreter ends stops there for good:
+// Python before 3.14 unwinds it instead, which ends the process when it meets one of C++'s many noexcept functions.
+class NoGil {
+ public:
+  NoGil() : state_(PyEval_SaveThread()) {}
+  ~NoGil();
+  NoGil(const NoGil&) = delete;
+  NoGil& operator=(const NoGil&) = delete;
+
+ private:
+  PyThreadState* const state_;
+};
+
+// Runs the handlers of signals that have come, in the main thread; true when one of them has raised, which is then the
+// error that is set. Without the GIL.
+bool InterruptedBySignal();
 
 // As `hold`, but in a child its end has no effect.
 template <typename T>

@@ -16,6 +16,7 @@
 #include "python/src/memory.h"
 #include "python/src/options.h"
 #include "python/src/process.h"
+#include "python/src/source.h"
 #include "tensorferry/engine/nixl/nixl_pull_engine.h"
 #include "tensorferry/worker/describe.h"
 
@@ -38,24 +39,38 @@ PullOptions ToOptions(double timeout, const Cancellation* cancel, std::optional<
           .key = key};
 }
 
-// Memory that a pull writes to.
+// Memory that a pull writes to; let go in any thread.
 class Target {
  public:
-  explicit Target(nb::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_WRITABLE) != 0) throw nb::python_error();
+  explicit Target(nb::handle object)
+      : source_(std::make_unique<Source>(object, Source::Use::kWrite)) {
+    if (!source_->contiguous()) {
+      ThrowError(Reason::kBadInput, "the memory is not contiguous in row-major order");
+    }
   }
   ~Target() {
-    WithGil([this] { PyBuffer_Release(&buffer_); });
+    WithGil([this] { source_.reset(); });
+    (void)source_.release();  // where there is no GIL any more
   }
   Target(const Target&) = delete;
   Target& operator=(const Target&) = delete;
-  std::span<std::byte> bytes() const {
-    return {static_cast<std::byte*>(buffer_.buf), static_cast<size_t>(buffer_.len)};
-  }
+  std::span<std::byte> bytes() const { return source_->bytes(); }
 
  private:
-  Py_buffer buffer_ = {};
+  std::unique_ptr<Source> source_;
 };
+
+// Of a call that waits here: Ctrl-C, and what else a signal's handler raises, ends it.
+PullOptions ToWaitingOptions(double timeout, const Cancellation* cancel,
+                             std::optional<int64_t> key) {
+  PullOptions options = ToOptions(timeout, cancel, key);
+  options.interrupted = &InterruptedBySignal;
+  return options;
+}
+
+void ThrowIfInterrupted() {
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+}
 
 // Calls `callback(result, error)`, one of which is None.
 void Answer(const std::shared_ptr<PyHold>& callback, const absl::Status& status,
@@ -95,7 +110,7 @@ class PyPuller {
       options.file->unlink = unlink_files;
       options.file->allowed_uids = allowed_uids;
     }
-    const nb::gil_scoped_release nogil;
+    const NoGil nogil;
     if (nixl) {
       options.engines.push_back(ValueOrThrow(engine::CreateNixlPullEngine(
           ValueOrThrow(engine::NixlLibrary::Open({.dir = nixl_lib, .search = nixl_search})),
@@ -105,7 +120,7 @@ class PyPuller {
   }
 
   ~PyPuller() {
-    const nb::gil_scoped_release nogil;
+    const NoGil nogil;
     puller_.reset();
   }
 
@@ -113,13 +128,14 @@ class PyPuller {
               std::optional<int64_t> key, std::optional<double> landing_timeout) const {
     const std::shared_ptr<Puller> puller = Get();
     const Handle parts = ToHandle(handle);
-    PullOptions options = ToOptions(timeout, cancel, key);
+    PullOptions options = ToWaitingOptions(timeout, cancel, key);
     if (landing_timeout) options.landing_timeout = Seconds(*landing_timeout);
     absl::StatusOr<View> view;
     {
-      const nb::gil_scoped_release nogil;
+      const NoGil nogil;
       view = puller->Pull(parts, options);
     }
+    ThrowIfInterrupted();
     return Memory::OfView(ValueOrThrow(std::move(view)));
   }
 
@@ -127,26 +143,30 @@ class PyPuller {
                        const Cancellation* cancel, std::optional<int64_t> key) const {
     const std::shared_ptr<Puller> puller = Get();
     const Handle parts = ToHandle(handle);
-    const PullOptions options = ToOptions(timeout, cancel, key);
+    const PullOptions options = ToWaitingOptions(timeout, cancel, key);
     const Target target(into);
     absl::StatusOr<PulledInto> pulled;
     {
-      const nb::gil_scoped_release nogil;
+      const NoGil nogil;
       pulled = puller->PullInto(parts, target.bytes(), options);
     }
+    ThrowIfInterrupted();
     return std::string(ValueOrThrow(std::move(pulled)).transport);
   }
 
-  nb::list PullAll(const nb::list& handles, double timeout, const Cancellation* cancel) const {
+  // One key for each handle, or none at all.
+  nb::list PullAll(const nb::list& handles, double timeout, const Cancellation* cancel,
+                   const std::vector<std::optional<int64_t>>& keys) const {
     const std::shared_ptr<Puller> puller = Get();
     std::vector<Handle> parts;
     for (const nb::handle handle : handles) parts.push_back(ToHandle(nb::cast<nb::tuple>(handle)));
-    const PullOptions options = ToOptions(timeout, cancel, std::nullopt);
+    const PullOptions options = ToWaitingOptions(timeout, cancel, std::nullopt);
     std::vector<absl::StatusOr<View>> views;
     {
-      const nb::gil_scoped_release nogil;
-      views = puller->PullAll(parts, options);
+      const NoGil nogil;
+      views = puller->PullAll(parts, options, keys);
     }
+    ThrowIfInterrupted();
     nb::list out;
     for (absl::StatusOr<View>& view : views) {
       out.append(view.ok() ? nb::cast(Memory::OfView(*view)) : ErrorObject(view.status()));
@@ -161,7 +181,7 @@ class PyPuller {
     const Handle parts = ToHandle(handle);
     const PullOptions options = ToOptions(timeout, cancel, key);
     auto hold = std::make_shared<PyHold>(callback.release().ptr());
-    const nb::gil_scoped_release nogil;
+    const NoGil nogil;
     puller->PullAsync(parts, options, [hold = std::move(hold)](absl::StatusOr<View> view) {
       Answer(hold, view.status(), [&] { return nb::cast(Memory::OfView(*view)); });
     });
@@ -176,7 +196,7 @@ class PyPuller {
     auto target = std::make_shared<Target>(into);
     auto hold = std::make_shared<PyHold>(callback.release().ptr());
     const std::span<std::byte> bytes = target->bytes();
-    const nb::gil_scoped_release nogil;
+    const NoGil nogil;
     puller->PullIntoAsync(parts, bytes, options,
                           [hold = std::move(hold),
                            target = std::move(target)](absl::StatusOr<PulledInto> pulled) mutable {
@@ -189,14 +209,14 @@ class PyPuller {
   void Decline(const nb::tuple& handle) const {
     const std::shared_ptr<Puller> puller = Get();
     const Handle parts = ToHandle(handle);
-    const nb::gil_scoped_release nogil;
+    const NoGil nogil;
     puller->Decline(parts);
   }
 
   void Close() const {
     RequireOwnProcess();
     const std::shared_ptr<Puller> puller = puller_;
-    const nb::gil_scoped_release nogil;
+    const NoGil nogil;
     puller->Close();
   }
 
@@ -263,7 +283,7 @@ void BindPuller(nb::module_& module) {
       .def("pull_into", &PyPuller::PullInto, nb::arg("handle"), nb::arg("into"), nb::arg("timeout"),
            nb::arg("cancel").none(), nb::arg("key").none())
       .def("pull_all", &PyPuller::PullAll, nb::arg("handles"), nb::arg("timeout"),
-           nb::arg("cancel").none())
+           nb::arg("cancel").none(), nb::arg("keys"))
       .def("pull_async", &PyPuller::PullAsync, nb::arg("handle"), nb::arg("timeout"),
            nb::arg("cancel").none(), nb::arg("key").none(), nb::arg("callback"))
       .def("pull_into_async", &PyPuller::PullIntoAsync, nb::arg("handle"), nb::arg("into"),

@@ -70,10 +70,11 @@ std::optional<nb::object> VersionedCapsule(nb::handle object) {
 
 }  // namespace
 
-Source::Source(nb::handle object) {
+Source::Source(nb::handle object, Use use) {
   const bool has_dlpack = nb::hasattr(object, "__dlpack__");
   if (PyObject_CheckBuffer(object.ptr()) != 0) {
-    if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_FULL_RO) == 0) {
+    const int flags = use == Use::kWrite ? PyBUF_FULL : PyBUF_FULL_RO;
+    if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) == 0) {
       try {
         ReadBuffer();
       } catch (...) {
@@ -88,7 +89,7 @@ Source::Source(nb::handle object) {
   if (!has_dlpack) {
     throw nb::type_error("a tensor must have __dlpack__ or the buffer protocol");
   }
-  ReadDlpack(object);
+  ReadDlpack(object, use);
 }
 
 Source::~Source() {
@@ -109,7 +110,7 @@ void Source::ReadBuffer() {
   Measure();
 }
 
-void Source::ReadDlpack(nb::handle object) {
+void Source::ReadDlpack(nb::handle object, Use use) {
   if (nb::hasattr(object, "__dlpack_device__")) {
     const auto device = nb::cast<nb::tuple>(object.attr("__dlpack_device__")());
     const int type = nb::cast<int>(nb::int_(device[0]));
@@ -128,6 +129,9 @@ void Source::ReadDlpack(nb::handle object) {
     if (managed->version.major != 1) {
       ThrowError(Reason::kBadInput, StrCat("the tensor's DLPack is version ",
                                            managed->version.major, ", and 1 is known here"));
+    }
+    if (use == Use::kWrite && (managed->flags & kDLReadOnly) != 0) {
+      ThrowError(Reason::kBadInput, "the tensor is read-only, and was to be written to");
     }
     tensor = &managed->dl_tensor;
   } else if (PyCapsule_IsValid(capsule_.ptr(), kCapsule) != 0) {

@@ -1,8 +1,7 @@
-// A tensor that Python hands in: an object with the buffer protocol or with DLPack.
+// A tensor that Python hands in, to be read or to be written to: an object with the buffer protocol or with DLPack.
 //
 //   Source source(object);                       // holds the object's memory
-//   source.RequireContiguous();                  // or let CopyTo gather it
-//   source.CopyTo(staged.bytes());
+//   source.CopyTo(staged.bytes());               // gathers it if it is not contiguous()
 //
 // Thread-safety: made and destroyed with the GIL; CopyTo needs none.
 #ifndef TENSORFERRY_PYTHON_SRC_SOURCE_H_
@@ -22,8 +21,10 @@ namespace tensorferry::python {
 
 class Source {
  public:
-  // TypeError for what is neither; kBadInput for what is not in host memory or not little-endian.
-  explicit Source(nanobind::handle object);
+  enum class Use { kRead, kWrite };
+  // TypeError for what is neither; kBadInput for what is not in host memory, not little-endian, or read-only although
+  // it is to be written to.
+  explicit Source(nanobind::handle object, Use use = Use::kRead);
   ~Source();
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
@@ -33,12 +34,14 @@ class Source {
   // One of the names that travel, or empty for any other element type.
   const std::string& dtype() const { return dtype_; }
   bool contiguous() const;
+  // Of one that is contiguous, and was taken to be written to.
+  std::span<std::byte> bytes() const { return {const_cast<std::byte*>(data_), nbytes_}; }
   // Row by row, whatever the strides are.
   void CopyTo(std::span<std::byte> out) const;
 
  private:
   void ReadBuffer();
-  void ReadDlpack(nanobind::handle object);
+  void ReadDlpack(nanobind::handle object, Use use);
   void Measure();
 
   Py_buffer buffer_ = {};

@@ -24,6 +24,7 @@ from tensorferry._handle import Descriptor, Handle, Way
 from tensorferry._message import TensorData
 from tensorferry._puller import Cancellation, Puller, PullerStats
 from tensorferry._receiver import Receiver
+from tensorferry._settings import Settings
 from tensorferry._view import Tensor, View
 
 __version__: str = _core.version
@@ -43,6 +44,7 @@ __all__ = [
     "Puller",
     "PullerStats",
     "Receiver",
+    "Settings",
     "Staged",
     "Tensor",
     "TensorData",

@@ -2,14 +2,17 @@
 
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Closing(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Self":
         return self
 
     def __exit__(

@@ -1,6 +1,6 @@
 """The gateway's face: stages a tensor once, and lets workers fetch it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -180,7 +180,7 @@ class Exporter(Closing):
 
     def stage(self, shape: int | Sequence[int], dtype: str = "uint8") -> Staged:
         """Memory for a tensor; a number is so many elements. It never fails for want of arena: see Staged.in_arena."""
-        dims = tuple(checked_shape([shape] if isinstance(shape, int) else shape))
+        dims = tuple(checked_shape(shape if isinstance(shape, Iterable) else [shape]))
         nbytes = prod(dims) * _core.item_bytes(dtype)
         _core.check_tensor(dtype, list(dims), min(nbytes, (1 << 64) - 1))
         return Staged(self._core.stage(nbytes), dtype, dims)

@@ -1,6 +1,8 @@
 """What a message says of bytes that are elsewhere."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 from tensorferry import _core
@@ -42,10 +44,14 @@ class Handle:
     offset: int = 0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.transport, str):
+            raise TypeError(f"the transport of a handle is a text, not {self.transport!r}")
+        object.__setattr__(self, "descriptor", bytes(memoryview(self.descriptor)))
         for name in ("nbytes", "offset"):
-            value = getattr(self, name)
+            value = index(getattr(self, name))
             if not 0 <= value < 1 << 64:
                 raise _core.error_of_reason("size_mismatch", f"{name} {value} of a handle is outside 0 to 2^64-1")
+            object.__setattr__(self, name, value)
 
     @classmethod
     def of(cls, message: Any) -> "Handle":
@@ -70,6 +76,18 @@ class Handle:
 
 
 def checked_key(key: int | None) -> int | None:
-    if key is not None and not -(1 << 63) <= key < 1 << 63:
+    if key is None:
+        return None
+    key = index(key)
+    if not -(1 << 63) <= key < 1 << 63:
         raise _core.error_of_reason("key_mismatch", f"key {key} does not fit 64 bits with a sign")
     return key
+
+
+def checked_keys(keys: Sequence[int | None] | None, of: Sequence[object]) -> list[int | None]:
+    """One for each of many, or none."""
+    if keys is None:
+        return [None] * len(of)
+    if len(keys) != len(of):
+        raise _core.error_of_reason("bad_option", f"{len(keys)} keys for {len(of)} tensors: give one for each")
+    return [checked_key(key) for key in keys]

@@ -4,16 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from tensorferry import _core, _nixl, _runtime
 from tensorferry._closing import Closing
 from tensorferry._errors import Error
-from tensorferry._handle import Handle, checked_key
+from tensorferry._handle import Handle, checked_key, checked_keys
 from tensorferry._view import View
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 LOOPBACK = ("127.0.0.0/8", "::1")
 
@@ -63,14 +60,20 @@ async def completion(start: Callable[[_core.Cancellation, Callable[[Any, Error |
     start(cancel, done)
     try:
         await asyncio.wait([future])
-    except asyncio.CancelledError:
+    except BaseException as end:
         cancel.cancel()
-        while not future.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([future])
-        future.exception()  # seen: nobody else will look
+        if isinstance(end, asyncio.CancelledError):  # and not the end of the coroutine itself, which may not wait
+            await over([future])
+            future.exception()  # seen: nobody else will look
         raise
     return future.result()
+
+
+async def over(futures: "Sequence[asyncio.Future[Any]]") -> None:
+    """Waits for all, however often the task is cancelled meanwhile."""
+    while waiting := [future for future in futures if not future.done()]:
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait(waiting)
 
 
 class Puller(Closing):
@@ -132,20 +135,32 @@ class Puller(Closing):
     def pull_into(
         self,
         handle: Handle,
-        into: "WriteableBuffer",
+        into: Any,
         *,
         timeout: float = 5.0,
         key: int | None = None,
         cancel: Cancellation | None = None,
     ) -> str:
-        """Fetches into writable memory of just the right size, and returns the transport that carried the bytes."""
+        """Fetches into writable memory of just the right size, and returns the transport that carried the bytes.
+
+        The memory is anything contiguous on the host that has the buffer protocol or DLPack, such as a torch tensor.
+        """
         return self._core.pull_into(handle.parts(), into, timeout, _switch(cancel), checked_key(key))
 
     def pull_all(
-        self, handles: Sequence[Handle], *, timeout: float = 5.0, cancel: Cancellation | None = None
+        self,
+        handles: Sequence[Handle],
+        *,
+        timeout: float = 5.0,
+        keys: Sequence[int | None] | None = None,
+        cancel: Cancellation | None = None,
     ) -> list[View | Error]:
-        """Fetches many at once. For each handle, in order, a view or the error that it ended with."""
-        results = self._core.pull_all([handle.parts() for handle in handles], timeout, _switch(cancel))
+        """Fetches many at once. For each handle, in order, a view or the error that it ended with.
+
+        ``keys`` has one for each handle, as ``key`` of pull().
+        """
+        parts = [handle.parts() for handle in handles]
+        results = self._core.pull_all(parts, timeout, _switch(cancel), checked_keys(keys, handles))
         return [result if isinstance(result, Error) else View(result) for result in results]
 
     async def pull_async(self, handle: Handle, *, timeout: float = 5.0, key: int | None = None) -> View:
@@ -153,9 +168,7 @@ class Puller(Closing):
         parts, checked = handle.parts(), checked_key(key)
         return View(await completion(lambda cancel, done: self._core.pull_async(parts, timeout, cancel, checked, done)))
 
-    async def pull_into_async(
-        self, handle: Handle, into: "WriteableBuffer", *, timeout: float = 5.0, key: int | None = None
-    ) -> str:
+    async def pull_into_async(self, handle: Handle, into: Any, *, timeout: float = 5.0, key: int | None = None) -> str:
         """As pull_into(), without blocking the loop. ``into`` belongs to the puller until it is over."""
         parts, checked = handle.parts(), checked_key(key)
         return cast(
@@ -165,9 +178,12 @@ class Puller(Closing):
             ),
         )
 
-    async def pull_all_async(self, handles: Sequence[Handle], *, timeout: float = 5.0) -> list[View | Error]:
+    async def pull_all_async(
+        self, handles: Sequence[Handle], *, timeout: float = 5.0, keys: Sequence[int | None] | None = None
+    ) -> list[View | Error]:
         """As pull_all(), without blocking the loop."""
-        return await all_of([self.pull_async(handle, timeout=timeout) for handle in handles])
+        pairs = zip(handles, checked_keys(keys, handles), strict=True)
+        return await all_of([self.pull_async(handle, timeout=timeout, key=key) for handle, key in pairs])
 
     def decline(self, handle: Handle) -> None:
         """This handle will not be pulled: lets a gateway that waits to hear of its readers know. Never blocks."""
@@ -191,7 +207,7 @@ def _switch(cancel: Cancellation | None) -> _core.Cancellation | None:
 
 
 async def all_of(calls: Sequence[Awaitable[Any]]) -> list[Any]:
-    """Results and Errors in order; any other exception ends the rest and is raised."""
+    """Results and Errors in order; any other exception ends the rest and is raised, when all have ended."""
 
     async def settled(call: Awaitable[Any]) -> Any:
         try:
@@ -199,6 +215,10 @@ async def all_of(calls: Sequence[Awaitable[Any]]) -> list[Any]:
         except Error as error:
             return error
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(settled(call)) for call in calls]
-    return [task.result() for task in tasks]
+    tasks = [asyncio.ensure_future(settled(call)) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await over(tasks)

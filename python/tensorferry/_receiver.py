@@ -6,7 +6,7 @@ from typing import Any
 
 from tensorferry import _core
 from tensorferry._errors import Error
-from tensorferry._handle import Handle
+from tensorferry._handle import Handle, checked_keys
 from tensorferry._puller import Cancellation, Puller, all_of
 from tensorferry._view import Tensor, View, checked_shape
 
@@ -21,7 +21,7 @@ class _Message:
     handle: Handle | None
 
     def tensor(self, memory: _core.Memory) -> Tensor:
-        return Tensor(memory.typed(self.dtype, self.shape))
+        return Tensor(memory._typed(self.dtype, self.shape))
 
 
 def _payload(data: Any) -> str:
@@ -64,9 +64,18 @@ class Receiver:
         return message.tensor(await puller.pull_async(handle, timeout=timeout, key=key))
 
     def receive_all(
-        self, datas: Sequence[Any], *, timeout: float = 5.0, cancel: Cancellation | None = None
+        self,
+        datas: Sequence[Any],
+        *,
+        timeout: float = 5.0,
+        keys: Sequence[int | None] | None = None,
+        cancel: Cancellation | None = None,
     ) -> list[Tensor | Error]:
-        """Receives many at once. For each, in order, a tensor or the error that it ended with."""
+        """Receives many at once. For each, in order, a tensor or the error that it ended with.
+
+        ``keys`` has one for each, as ``key`` of receive().
+        """
+        known = checked_keys(keys, datas)
         results: list[Tensor | Error | None] = [None] * len(datas)
         fetched: list[tuple[int, _Message, Handle]] = []
         for at, data in enumerate(datas):
@@ -80,21 +89,29 @@ class Receiver:
                 results[at] = error
         if fetched:
             assert self._puller is not None
-            views = self._puller.pull_all([handle for _, _, handle in fetched], timeout=timeout, cancel=cancel)
+            views = self._puller.pull_all(
+                [handle for _, _, handle in fetched],
+                timeout=timeout,
+                keys=[known[at] for at, _, _ in fetched],
+                cancel=cancel,
+            )
             for (at, message, _), view in zip(fetched, views, strict=True):
                 results[at] = message.tensor(view) if isinstance(view, View) else view
         return [result for result in results if result is not None]
 
-    async def receive_all_async(self, datas: Sequence[Any], *, timeout: float = 5.0) -> list[Tensor | Error]:
+    async def receive_all_async(
+        self, datas: Sequence[Any], *, timeout: float = 5.0, keys: Sequence[int | None] | None = None
+    ) -> list[Tensor | Error]:
         """As receive_all(), without blocking the loop."""
-        return await all_of([self.receive_async(data, timeout=timeout) for data in datas])
+        pairs = zip(datas, checked_keys(keys, datas), strict=True)
+        return await all_of([self.receive_async(data, timeout=timeout, key=key) for data, key in pairs])
 
     def _read(self, data: Any) -> _Message:
         payload = _payload(data)
         dtype = str(data.dtype)
         if payload in ("inline", "data"):
             shape = checked_shape(data.shape)
-            content = _core.Memory.of_buffer(getattr(data, payload), "grpc")
+            content = _core.Memory._of_buffer(getattr(data, payload), "grpc")
             return _Message(dtype, shape, content, None)
         if payload in ("shm", "remote"):
             handle = Handle.of(getattr(data, payload))

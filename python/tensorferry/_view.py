@@ -1,14 +1,15 @@
 """Bytes that arrived, or that are to be sent, as arrays: without a copy."""
 
 from collections.abc import Sequence
+from operator import index
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tensorferry import _core
 
 if TYPE_CHECKING:
     import numpy
-    from typing_extensions import CapsuleType
+    from typing_extensions import CapsuleType, Self
 
 # As DLPack names it.
 _CPU = (1, 0)
@@ -21,6 +22,10 @@ class View(_core.Memory):
     the view and all that was made of it have gone, in whichever thread that is. A ``borrowed`` view is the gateway's
     own memory and read-only: copy it or drop it soon.
     """
+
+    def __init__(self, memory: _core.Memory) -> None:
+        """Of what pulled it; there is no need to call it."""
+        super().__init__(memory)
 
     @property
     def nbytes(self) -> int:
@@ -55,7 +60,7 @@ class View(_core.Memory):
 
     def tensor(self, dtype: str, shape: Sequence[int]) -> "Tensor":
         """The same bytes as a row-major tensor."""
-        return Tensor(self.typed(dtype, checked_shape(shape)))
+        return Tensor(self._typed(dtype, checked_shape(shape)))
 
     def numpy(self) -> "numpy.ndarray[Any, Any]":
         """The same memory as a NumPy array. bfloat16 needs the package ml_dtypes."""
@@ -76,7 +81,7 @@ class View(_core.Memory):
         """Gives this view's part of the memory back now. BufferError while arrays or memoryviews of it are in use."""
         self._release()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Self":
         return self
 
     def __exit__(
@@ -123,7 +128,7 @@ class Tensor(View):
 
 def checked_shape(shape: Sequence[int]) -> list[int]:
     """As the library counts dimensions: 32 bits, not negative."""
-    dims = [int(dim) for dim in shape]
+    dims = [index(dim) for dim in shape]
     for dim in dims:
         if not 0 <= dim < 1 << 32:
             raise _core.error_of_reason("bad_shape", f"dimension {dim} of shape {dims} is outside 0 to 2^32-1")

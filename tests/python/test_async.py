@@ -15,6 +15,7 @@ import pytest
 
 import tensorferry
 from tensorferry import Error, Exporter, Puller, View
+from tensorferry._puller import all_of
 
 
 async def beats(during: Awaitable[Any]) -> int:
@@ -194,6 +195,35 @@ def test_a_loop_that_is_gone_hurts_nobody(gateway: Exporter, busy: tuple[Puller,
         assert bytes(worker.pull(lease.handle(shm=False))) == b"abc"
 
 
+def test_closing_the_coroutine_cancels_the_pull(gateway: Exporter, busy: tuple[Puller, View]) -> None:
+    worker, _ = busy
+    with gateway.export(b"abc") as lease:
+        loop = asyncio.new_event_loop()
+        try:
+            task = loop.create_task(worker.pull_async(lease.handle(shm=False), timeout=600))
+            while worker.stats().waiting_for_landing == 0:
+                loop.run_until_complete(asyncio.sleep(0.001))
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            task.get_coro().close()
+            while worker.stats().waiting_for_landing:
+                time.sleep(0.001)
+        finally:
+            loop.close()
+
+
+def test_what_is_wrong_with_one_of_many_ends_all(gateway: Exporter, busy: tuple[Puller, View]) -> None:
+    worker, _ = busy
+
+    async def main() -> None:
+        with gateway.export(b"abc") as lease:
+            handle = lease.handle(shm=False)
+            with pytest.raises(TypeError):
+                await all_of([worker.pull_async(handle, timeout=600), worker.pull_async(handle, timeout="soon")])  # type: ignore[arg-type]
+            assert worker.stats().waiting_for_landing == 0
+
+    run(main)
+
+
 FORKING = """
 import os, sys, traceback, tensorferry
 gateway = tensorferry.Exporter(arena_bytes=1 << 20, listen="127.0.0.1:0", local_socket=sys.argv[1])
@@ -212,7 +242,7 @@ if child == 0:
     calls = [lambda: tensorferry.Puller(landing_bytes=1 << 20), lambda: tensorferry.Exporter(arena_bytes=1 << 20),
              lambda: worker.pull(handle), worker.stats, worker.close, lambda: gateway.export(b"x"), gateway.stats,
              lambda: lease.handle(), lambda: memoryview(view), lambda: view.__dlpack__(max_version=(1, 0)),
-             lambda: worker._core.pull_all([handle.parts()], 1.0, None)]
+             lambda: worker.pull_all([handle])]
     results = [refused(call) for call in calls]
     del view, lease, worker, gateway, calls, refused
     print(all(results), results, flush=True)

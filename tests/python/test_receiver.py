@@ -180,6 +180,19 @@ def test_results_of_many_keep_their_order(gateway: Exporter, worker: Puller) -> 
     assert receiver.receive_all([]) == []
 
 
+def test_each_of_many_has_a_key_of_its_own(gateway: Exporter, worker: Puller) -> None:
+    leases = [gateway.export(bytes([i]), key=i) for i in range(3)]
+    datas: list[Any] = [SimpleNamespace(dtype="uint8", shape=[1], remote=remote(lease)) for lease in leases]
+    datas.insert(0, SimpleNamespace(dtype="uint8", shape=[1], inline=b"x"))  # has none
+    receiver = Receiver(worker)
+    keys = [9, 0, 9, None]
+    for results in (receiver.receive_all(datas, keys=keys), asyncio.run(receiver.receive_all_async(datas, keys=keys))):
+        told = [r.reason if isinstance(r, Error) else bytes(r) for r in results]
+        assert told == [b"x", b"\0", "key_mismatch", b"\x02"]
+    with pytest.raises(tensorferry.InputError, match="1 keys for 4"):
+        receiver.receive_all(datas, keys=[1])
+
+
 def test_inline_bytes_are_not_copied_and_stay() -> None:
     content = bytearray(b"abcd")
     tensor = Receiver().receive(SimpleNamespace(dtype="uint8", shape=[4], inline=content))

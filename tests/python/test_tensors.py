@@ -1,5 +1,6 @@
 """Tensors out and in: buffers, DLPack, NumPy, and when their memory is given back."""
 
+import asyncio
 import ctypes
 import gc
 import importlib.util
@@ -7,8 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import ml_dtypes
@@ -41,6 +40,26 @@ def pulled(gateway: Exporter, worker: Puller, array: Any, *, shm: bool) -> Tenso
 
 def address(array: np.ndarray[Any, Any]) -> int:
     return int(array.__array_interface__["data"][0])
+
+
+class Stranger:
+    """Another library's tensor: DLPack alone, of before its versions."""
+
+    def __init__(self, array: np.ndarray[Any, Any], device: tuple[int, int] = (1, 0)) -> None:
+        self.array, self.device, self.copies = array, device, 0
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def __dlpack__(self, stream: None = None) -> object:
+        assert stream is None
+        return self.array.__dlpack__()
+
+
+class Modern(Stranger):
+    def __dlpack__(self, stream: None = None, max_version: tuple[int, int] | None = None) -> object:
+        assert stream is None
+        return self.array.__dlpack__(max_version=max_version)
 
 
 @pytest.mark.parametrize("shm", [True, False])
@@ -159,6 +178,79 @@ if importlib.util.find_spec("torch") is not None:
             assert bytes(lease.view()) == bytes(tensor)
 
 
+@pytest.mark.parametrize("wrap", [lambda array: array, Stranger, Modern], ids=["buffer", "dlpack", "dlpack 1"])
+def test_a_pull_fills_what_has_an_interface(gateway: Exporter, worker: Puller, wrap: Callable[[Any], Any]) -> None:
+    array = sample("float32", (4, 5))
+    with gateway.export(array) as lease:
+        into = np.zeros_like(array)
+        references = sys.getrefcount(into)
+        assert worker.pull_into(lease.handle(shm=False), wrap(into)) == "tcp"
+        assert (into == array).all()
+        into[:] = 0
+        assert asyncio.run(worker.pull_into_async(lease.handle(), wrap(into))) == "local"
+        assert (into == array).all()
+        assert sys.getrefcount(into) == references
+        with pytest.raises(InputError, match="contiguous"):
+            worker.pull_into(lease.handle(), wrap(np.zeros((5, 4), np.float32).T))
+        into.flags.writeable = False
+        with pytest.raises((InputError, BufferError, ValueError), match=r"read-?only"):
+            worker.pull_into(lease.handle(), wrap(into))
+        with pytest.raises(TypeError, match="__dlpack__"):
+            worker.pull_into(lease.handle(), 42)
+
+
+PYBUF_STRIDES, PYBUF_C, PYBUF_F, PYBUF_ANY = 0x18, 0x38, 0x58, 0x98
+
+
+class Buffer(ctypes.Structure):
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("strides", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    ]
+
+
+def ask(tensor: Tensor, flags: int) -> tuple[list[int] | None, list[int] | None, bytes | None]:
+    """What a consumer in C is told."""
+    buffer = Buffer()
+    get, release = ctypes.pythonapi.PyObject_GetBuffer, ctypes.pythonapi.PyBuffer_Release
+    get.argtypes, release.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int], [ctypes.c_void_p]
+    get(tensor, ctypes.byref(buffer), flags)
+    told = (
+        buffer.shape[: buffer.ndim] if buffer.shape else None,
+        buffer.strides[: buffer.ndim] if buffer.strides else None,
+        buffer.format,
+    )
+    release(ctypes.byref(buffer))
+    return told
+
+
+def test_consumers_in_c_are_told_what_they_ask_for(gateway: Exporter, worker: Puller) -> None:
+    simple, writable, form, nd = 0, 1, 4, 8
+    tensor = pulled(gateway, worker, sample("float32", (3, 5)), shm=True)
+    assert ask(tensor, simple) == (None, None, None)
+    assert ask(tensor, form) == (None, None, b"f")
+    assert ask(tensor, nd) == ([3, 5], None, None)
+    for flags in (PYBUF_STRIDES, PYBUF_C, PYBUF_ANY):
+        assert ask(tensor, flags) == ([3, 5], [20, 4], None)
+    with pytest.raises(BufferError, match="column-major"):
+        ask(tensor, PYBUF_F)
+    with pytest.raises(BufferError, match="read-only"):
+        ask(tensor, writable)
+    for shape in ((7,), (1, 7), (7, 1), (), (3, 0)):
+        both = pulled(gateway, worker, sample("float32", shape), shm=False)
+        assert ask(both, PYBUF_F | writable)[:2] == ask(both, PYBUF_C)[:2]
+    tensor.release()  # nothing was left behind
+
+
 def test_without_ml_dtypes_numpy_says_what_to_do(
     gateway: Exporter, worker: Puller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,26 +344,6 @@ def test_a_process_that_holds_everything_ends_in_peace(tmp_path: Any) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["ready", "shut_down"]
     assert "nanobind" not in done.stderr
-
-
-class Stranger:
-    """Another library's tensor: DLPack alone, of before its versions."""
-
-    def __init__(self, array: np.ndarray[Any, Any], device: tuple[int, int] = (1, 0)) -> None:
-        self.array, self.device, self.copies = array, device, 0
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.device
-
-    def __dlpack__(self, stream: None = None) -> object:
-        assert stream is None
-        return self.array.__dlpack__()
-
-
-class Modern(Stranger):
-    def __dlpack__(self, stream: None = None, max_version: tuple[int, int] | None = None) -> object:
-        assert stream is None
-        return self.array.__dlpack__(max_version=max_version)
 
 
 @pytest.mark.parametrize("wrap", [Stranger, Modern])
@@ -388,15 +460,3 @@ def test_more_than_two_gib(tmp_path: Any, shm: bool) -> None:
             assert (int(got[1, -1]), int(got[1, 0]), int(got[0, -1])) == (7, 5, 1)
             assert memoryview(tensor).nbytes == nbytes
         del got, tensor, array
-
-
-def test_the_stub_of_the_module_is_complete() -> None:
-    module: ModuleType = tensorferry._core
-    told = (Path(tensorferry.__path__[0]) / "_core.pyi").read_text()
-    for name, member in vars(module).items():
-        if name.startswith("_"):
-            continue
-        assert f"def {name}(" in told or f"class {name}:" in told or f"{name}: " in told, name
-        if isinstance(member, type):
-            for part in vars(member):
-                assert part.startswith("__") or f"def {part}(" in told, f"{name}.{part}"

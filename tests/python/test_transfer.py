@@ -1,13 +1,16 @@
 """Stage, publish, pull: every way, and what they fail with."""
 
-import inspect
+import asyncio
 import os
 import pickle
 import random
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from ferry import exporter as command_exporter
 from ferry import make_file
@@ -167,6 +170,63 @@ def test_many_at_once_each_with_its_own_end(gateway: Exporter, worker: Puller) -
         else:
             assert isinstance(result, View)
             assert bytes(result) == bytes([i]) * 1000
+
+
+def test_each_of_many_has_a_key_of_its_own(gateway: Exporter, worker: Puller) -> None:
+    leases = [gateway.export(b"abc", key=key) for key in range(3)]
+    handles = [lease.handle() for lease in leases]
+    for results in (
+        worker.pull_all(handles, keys=[0, None, 7]),
+        asyncio.run(worker.pull_all_async(handles, keys=[0, None, 7])),
+    ):
+        assert [r.reason if isinstance(r, Error) else bytes(r) for r in results] == [b"abc", b"abc", "key_mismatch"]
+    with pytest.raises(InputError, match="2 keys for 3"):
+        worker.pull_all(handles, keys=[0, 1])
+    with pytest.raises(InputError, match="4 keys for 3"):
+        asyncio.run(worker.pull_all_async(handles, keys=[0, 1, 2, 3]))
+
+
+@pytest.mark.parametrize("timeout", [0, 0.0, -1, float("-inf"), np.float32(0)])
+def test_no_time_is_over_at_once(gateway: Exporter, small_worker: Puller, timeout: float) -> None:
+    held = full(small_worker, gateway)
+    with gateway.export(b"abc") as lease:
+        handle = lease.handle(shm=False)
+        with pytest.raises(Error, match="landing"):
+            small_worker.pull(handle, timeout=timeout)
+        with pytest.raises(Error, match="landing"):
+            asyncio.run(small_worker.pull_async(handle, timeout=timeout))
+    del held
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e300, 1 << 80, np.float64(30)])
+def test_any_time_that_is_a_number_will_do(gateway: Exporter, worker: Puller, timeout: float) -> None:
+    with gateway.export(b"abc", ttl=timeout) as lease:
+        assert bytes(worker.pull(lease.handle(shm=False), timeout=timeout)) == b"abc"
+
+
+def test_numbers_of_numpy_are_numbers(gateway: Exporter, worker: Puller) -> None:
+    # Without their types, which say that they are not.
+    numpy: Any = np
+    make: Any = Handle
+    with gateway.stage(numpy.int64(6), "uint8") as flat, gateway.stage(numpy.array([2, 3]), "uint8") as staged:
+        assert (flat.view().shape, staged.view().shape) == ((6,), (2, 3))
+        with staged.publish(key=numpy.int64(5), readers=numpy.uint8(0)) as lease:
+            told = lease.handle()
+            handle = make("tensorferry", bytearray(told.descriptor), numpy.uint64(6))
+            assert handle == told
+            view: Any = worker.pull(handle, key=numpy.int64(5))
+            assert view.tensor("uint8", [numpy.int32(3), numpy.int64(2)]).shape == (3, 2)
+    wrong: list[Callable[[], Any]] = [
+        lambda: make("tensorferry", b"", 1.5),
+        lambda: make("tensorferry", 5, 1),
+        lambda: make(None, b"", 1),
+        lambda: view.tensor("uint8", [2.5, 3]),
+        lambda: worker.pull(handle, key=numpy.float64(5)),
+        lambda: gateway.export(b"", readers=-1),
+    ]
+    for call in wrong:
+        with pytest.raises(TypeError):
+            call()
 
 
 @pytest.mark.parametrize(
@@ -331,17 +391,3 @@ def test_a_gateway_that_is_another_process(command: Path, tmp_path: Path) -> Non
         view = worker.pull(handle, key=5, timeout=30)
         assert view.transport == "local"
         assert bytes(view) == source.read_bytes()
-
-
-def test_signatures_can_be_asked_for() -> None:
-    for public in tensorferry.__all__:
-        thing = getattr(tensorferry, public)
-        if not isinstance(thing, type) or issubclass(thing, BaseException | View):
-            continue
-        assert inspect.signature(thing) is not None
-        for name, member in inspect.getmembers(thing, inspect.isfunction):
-            assert inspect.signature(member) is not None, name
-    assert list(inspect.signature(Puller.pull).parameters) == [
-        *("self", "handle", "timeout", "key", "cancel", "landing_timeout")
-    ]
-    assert inspect.signature(View.numpy).return_annotation == "numpy.ndarray[Any, Any]"
