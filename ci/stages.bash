@@ -109,7 +109,7 @@ stage_tsan() {
 }
 
 stage_tidy() {
-  check clang-tidy compile build-clang
+  check clang-tidy compile build-clang && check clang-tidy-python tidy_extension
 }
 
 fuzz_one() { # PROGRAM

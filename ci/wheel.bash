@@ -24,10 +24,24 @@ build_wheel() {
       --target "$wheel_site" "$(wheel_path)"
 }
 
+make_wheel_tools() {
+  [[ $(cat "$wheel_tools/made-from" 2>/dev/null) == "$(sha256sum <python/requirements.txt)" ]] ||
+    make_venv "$wheel_tools" python/requirements.txt
+}
+
+# The extension module, which is in no other build, as clang and clang-tidy see it.
+tidy_extension() {
+  make_wheel_tools || return
+  local includes=(-I "$root" -isystem "$("$wheel_tools/bin/python" -m nanobind --include_dir)"
+    -isystem "$("$wheel_tools/bin/python" -c 'import sysconfig; print(sysconfig.get_path("include"))')")
+  printf '%s\0' python/src/*.cc | nice xargs -0 -P "$jobs" -I '{}' clang-tidy-14 --quiet \
+    '--checks=clang-diagnostic-*' '--header-filter=(^|/)python/src/.*\.h$' '{}' -- \
+    -std=c++20 -Wall -Wextra -Wshadow -Wnon-virtual-dtor "${includes[@]}"
+}
+
 make_wheel() {
   local sources
-  [[ $(cat "$wheel_tools/made-from" 2>/dev/null) == "$(sha256sum <python/requirements.txt)" ]] ||
-    make_venv "$wheel_tools" python/requirements.txt || return
+  make_wheel_tools || return
   sources=$(wheel_sources | sha256sum)
   [[ $(cat "$wheel_dir/made-from" 2>/dev/null) != "$sources" ]] || return 0
   build_wheel && echo "$sources" >"$wheel_dir/made-from"
