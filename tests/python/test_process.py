@@ -1,10 +1,14 @@
 """Signals while a call waits, and what a process ends with, or may not do, around the interpreter's own life."""
 
+import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from tensorferry import Exporter
 
 
 def run(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -125,6 +129,66 @@ def test_daemon_threads_that_pull_do_not_disturb_the_end(tmp_path: Path) -> None
         done = run(BUSY_AT_EXIT, tmp_path / str(i))
         assert done.returncode == 0, done.stderr
         assert done.stdout == "end\n"
+
+
+HOLDING_AT_EXIT = """
+import pickle, sys, tensorferry
+worker = tensorferry.Puller(landing_bytes=1 << 20)
+view = worker.pull(pickle.loads(bytes.fromhex(sys.argv[1])))
+assert view.borrowed
+sys.modules["kept"] = (view, memoryview(view), view.__dlpack__(max_version=(1, 0)))
+print("holds")
+sys.stdin.read()
+"""
+
+
+def test_a_gateway_gets_back_what_a_worker_held_when_it_ended(gateway: Exporter) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDING_AT_EXIT, pickle.dumps((lease := gateway.export(bytes(1000))).handle()).hex()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "holds\n"
+        lease.close()
+        assert gateway.stats().used_bytes > 0
+        process.stdin.close()
+        assert process.wait(60) == 0
+    until = time.monotonic() + 60
+    while gateway.stats().used_bytes and time.monotonic() < until:
+        time.sleep(0.01)
+    assert gateway.stats().used_bytes == 0
+
+
+AFTER_THE_INTERPRETER = """
+import ctypes, sys, types, tensorferry
+gateway = tensorferry.Exporter(arena_bytes=8 << 20, listen="127.0.0.1:0", local_socket=sys.argv[1])
+worker = tensorferry.Puller(landing_bytes=1 << 20)
+lease = gateway.export(b"abc")
+views = [worker.pull(lease.handle(shm=shm)) for shm in (True, False)]
+views.append(tensorferry.Receiver().receive(types.SimpleNamespace(dtype="uint8", shape=[3], inline=bytearray(b"abc"))))
+take = ctypes.pythonapi.PyCapsule_GetPointer
+take.restype, take.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+rename = ctypes.pythonapi.PyCapsule_SetName
+rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+for view in views:
+    capsule = view.__dlpack__(max_version=(1, 0))
+    managed = take(capsule, b"dltensor_versioned")
+    rename(capsule, USED := b"used_dltensor_versioned")
+    deleter = ctypes.c_void_p.from_address(managed + 16)
+    # Of a library in C, which ends after Python.
+    assert ctypes.CDLL(None).__cxa_atexit(deleter, ctypes.c_void_p(managed), None) == 0
+sys.modules["kept"] = USED
+print("end")
+"""
+
+
+def test_a_library_in_c_may_give_back_after_the_interpreter_has_ended(tmp_path: Path) -> None:
+    done = run(AFTER_THE_INTERPRETER, tmp_path / "s")
+    assert done.stdout == "end\n", done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 SUBINTERPRETER = """

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 import tensorferry
-from tensorferry import Exporter, InputError, Puller, Tensor
+from tensorferry import Exporter, InputError, Puller, Receiver, Tensor
 
 DTYPES = {
     "float32": np.float32,
@@ -295,6 +296,48 @@ def test_memory_is_given_back_when_the_last_holder_dies(
             break
         threading.Event().wait(0.01)  # the gateway looks at its boards now and then
     assert used() == 0
+
+
+def deleter(capsule: object) -> tuple[int, int]:
+    """Of a capsule that is taken here, as a consumer in C does: the function, and what to call it with."""
+    told = content(capsule)
+    rename = ctypes.pythonapi.PyCapsule_SetName
+    rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    rename(capsule, USED)
+    function = ctypes.cast(told.deleter, ctypes.c_void_p).value
+    assert function is not None
+    return function, ctypes.addressof(told)
+
+
+USED = b"used_dltensor_versioned"
+
+
+@pytest.mark.parametrize("lane", ["inline", "shm", "remote"])
+def test_a_thread_that_python_does_not_know_may_give_it_back(gateway: Exporter, worker: Puller, lane: str) -> None:
+    message = bytearray(b"abc")
+    if lane == "inline":
+        tensor = Receiver().receive(SimpleNamespace(dtype="uint8", shape=[3], inline=message))
+    else:
+        tensor = pulled(gateway, worker, message, shm=lane == "shm")
+    capsule = tensor.__dlpack__(max_version=(1, 0))
+    function, argument = deleter(capsule)
+    del tensor, capsule
+    if lane == "inline":
+        with pytest.raises(BufferError):
+            message.append(0)
+    else:
+        assert gateway.stats().used_bytes if lane == "shm" else worker.stats().landing_used_bytes
+    libc, thread = ctypes.CDLL(None), ctypes.c_ulong()
+    started = libc.pthread_create(ctypes.byref(thread), None, ctypes.c_void_p(function), ctypes.c_void_p(argument))
+    assert started == 0
+    assert libc.pthread_join(thread, None) == 0
+    message.append(0)
+    assert worker.stats().landing_used_bytes == 0
+    for _ in range(1000):
+        if gateway.stats().used_bytes == 0:
+            break
+        threading.Event().wait(0.01)  # the gateway looks at its boards now and then
+    assert gateway.stats().used_bytes == 0
 
 
 def test_release_gives_back_at_once_unless_it_is_in_use(gateway: Exporter, worker: Puller) -> None:

@@ -67,6 +67,13 @@ def test_smg_descriptors_are_read_too() -> None:
     with pytest.raises(InputError) as raised:
         Handle("nixl", legacy, 3).inspect()
     assert raised.value.reason == "legacy_needs_key"
+    own = b"SMGRDMA1" + legacy[:16] + (7).to_bytes(8, "little") + legacy[16:]
+    for transport in ("nixl", ""):
+        told = Handle(transport, own, 3).inspect()
+        assert (told.key, told.generation, told.nbytes, told.wants_done) == (7, 5, 3, True)
+        assert told.ways == (tensorferry.Way("nixl", ("127.0.0.1:18515",)),)
+    told = Handle("file", b"smg-tokenspeed-1-2-3", 3, 5).inspect()
+    assert told.ways == (tensorferry.Way("file", ("smg-tokenspeed-1-2-3",)),)
 
 
 def test_a_staged_tensor_is_written_in_place(gateway: Exporter, worker: Puller) -> None:
