@@ -1,5 +1,6 @@
 """The programs of docs/python.md, as the guide says to run them."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -82,6 +83,26 @@ def test_numpy() -> None:
         [sys.executable, "-W", "error", EXAMPLES / "with_numpy.py"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("66.0 <tensorferry.Tensor float32[3, 4] by shm over local borrowed>\n")
+
+
+def test_settings() -> None:
+    variables = {"SMG_RDMA_SLOT_BYTES": "1048576", "SMG_RDMA_LANDING_SLOTS": "4"}
+
+    def start(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-W", "error", EXAMPLES / "with_settings.py"]
+        return subprocess.run(command, env={**ENVIRONMENT, **environment}, capture_output=True, text=True, check=False)
+
+    done = start(variables)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert re.search(r"^slot_bytes +1048576 +environment SMG_RDMA_SLOT_BYTES$", done.stdout, re.MULTILINE)
+    assert done.stdout.endswith("4194304 bytes to land in; derived\n")
+    old = start({**variables, "SMG_TOKENSPEED_MM_TENSOR_TRANSPORT": "shm"})
+    assert "WARNING" in old.stderr
+    assert "SMG_TOKENSPEED_MM_TENSOR_TRANSPORT" in old.stderr
+    refused = start({**variables, "SMG_RDMA_LANDING_SLOTS": "4M"})
+    assert refused.returncode == 1
+    assert "InputError: SMG_RDMA_LANDING_SLOTS" in refused.stderr
 
 
 def test_torch_if_it_is_there() -> None:
