@@ -165,7 +165,10 @@ def _sockets(pid: int) -> Iterator[tuple[str, str, int, int]]:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(FileNotFoundError):
                 inodes.add(os.readlink(descriptor).removeprefix("socket:[").removesuffix("]"))  # noqa: PTH115
-        for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
+        lines = [
+            line for name in ("tcp", "tcp6") for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+        ]
+        for line in lines:
             words = line.split()
             if words[9] in inodes:
                 unsent, unread = words[4].split(":")

@@ -133,6 +133,9 @@ class GenerateCall final : public grpc::ServerWriteReactor<typename Kind::Respon
                            .tokens = given_,
                            .outcome = outcome_});
     const std::shared_ptr<GenerateCall> last = std::move(self_);
+    // It keeps what it called, and so this.
+    const std::lock_guard<std::mutex> lock(mu_);
+    alarm_.reset();
   }
 
   void Fail(const absl::Status& status) {
