@@ -66,6 +66,84 @@ def error_of(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
     return error.code(), error.details() or ""
 
 
+# Of each engine: its package and service.
+ENGINES = {"vllm": "vllm.grpc.engine.VllmEngine", "tokenspeed": "tokenspeed.grpc.scheduler.TokenSpeedScheduler"}
+
+
+class EngineClient:
+    """Asks a worker what a gateway asks an engine of this kind."""
+
+    def __init__(self, kind: str, address: str) -> None:
+        self.kind = kind
+        self._channel = grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)])
+
+    def __enter__(self) -> "EngineClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+
+    def message(self, name: str, **fields: Any) -> Any:
+        return message(f"{ENGINES[self.kind].rpartition('.')[0]}.{name}")(**fields)
+
+    def ask(self, method: str, **fields: Any) -> Any:
+        """Any method but Generate; raises grpc.RpcError."""
+        call: Any = self._channel.unary_unary(
+            f"/{ENGINES[self.kind]}/{method}",
+            request_serializer=lambda m: m.SerializeToString(),
+            response_deserializer=type(self.message(f"{method}Response")).FromString,
+        )
+        return call(self.message(f"{method}Request", **fields), timeout=60)
+
+    def request(self, request_id: str, **fields: Any) -> Any:
+        """For Generate; without pictures so far."""
+        request = self.message("GenerateRequest", request_id=request_id, **fields)
+        request.tokenized.input_ids.extend([1, 2, 3])
+        return request
+
+    def add_item(self, request: Any) -> tuple[Any, Any]:
+        """A picture: its main tensor, and the map of its side tensors."""
+        if self.kind == "tokenspeed":
+            item = request.mm_inputs.items.add(modality=1)
+            return item.encoder_input, item.model_specific_tensors
+        item = request.extra_mm_inputs.add() if request.HasField("mm_inputs") else request.mm_inputs
+        item.modality = 1
+        return item.pixel_values, item.model_specific_tensors
+
+    def generate(self, request: Any, timeout: float | None = None) -> Any:
+        """The call: yields answers, and can be cancelled."""
+        call: Any = self._channel.unary_stream(
+            f"/{ENGINES[self.kind]}/Generate",
+            request_serializer=lambda m: m.SerializeToString(),
+            response_deserializer=type(self.message("GenerateResponse")).FromString,
+        )
+        return call(request, timeout=timeout)
+
+    def encode(self, request: Any) -> Any:
+        """The call, of a worker that is an encoder as well."""
+        call: Any = self._channel.unary_unary(ENCODE, request_serializer=lambda m: m.SerializeToString())
+        return call.future(request)
+
+
+def fill(tensor: Any, data: bytes, *, shm: str = "", dtype: str = "uint8") -> None:
+    """With bytes of one dimension: in the message, or in the file of that name, which is there."""
+    tensor.shape.append(len(data))
+    tensor.dtype = dtype
+    if shm:
+        tensor.shm.name, tensor.shm.nbytes = shm, len(data)
+    else:
+        tensor.inline = data
+
+
+def fill_remote(tensor: Any, exported: dict[str, Any]) -> None:
+    """With what `tensorferry export` answered."""
+    tensor.shape.append(exported["nbytes"])
+    tensor.dtype = "uint8"
+    tensor.remote.transport = exported["transport"]
+    tensor.remote.descriptor = bytes.fromhex(exported["descriptor"])
+    tensor.remote.nbytes = exported["nbytes"]
+
+
 class StockWorker:
     """Encode without our service beside it. `handle` gets each tensor; what it raises fails the RPC.
 

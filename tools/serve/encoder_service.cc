@@ -16,22 +16,26 @@ using tokenspeed::grpc::encoder::EncodeRequest;
 using tokenspeed::grpc::encoder::EncodeResponse;
 
 // One Encode, from its arrival until nothing of it is left. Keeps itself until then.
-class EncodeCall final : public grpc::ServerUnaryReactor {
+class EncodeCall final : public grpc::ServerUnaryReactor, public Stoppable {
  public:
-  static grpc::ServerUnaryReactor* Begin(const Engine* engine, grpc::CallbackServerContext* context,
+  static grpc::ServerUnaryReactor* Begin(Engine* engine, grpc::CallbackServerContext* context,
                                          const EncodeRequest* request, EncodeResponse* response) {
     const std::shared_ptr<EncodeCall> call(new EncodeCall(engine, context, request));
     call->self_ = call;
+    engine->running.Add(request->request_id(), call);
     engine->transport->EchoInstance(context);
     call->Receive(context, *request, response);
     // gRPC lets nothing happen to it before it has this.
     return call.get();
   }
 
+  void Stop() override { intake_->Cancel(); }
+
  private:
-  EncodeCall(const Engine* engine, grpc::CallbackServerContext* context,
-             const EncodeRequest* request)
-      : intake_(std::make_shared<Intake>(&engine->intake, request->request_id(),
+  EncodeCall(Engine* engine, grpc::CallbackServerContext* context, const EncodeRequest* request)
+      : engine_(engine),
+        request_(request),
+        intake_(std::make_shared<Intake>(&engine->intake, request->request_id(),
                                          RemainingTime(*context))) {}
 
   void Receive(grpc::CallbackServerContext* context, const EncodeRequest& request,
@@ -54,9 +58,14 @@ class EncodeCall final : public grpc::ServerUnaryReactor {
     });
   }
 
-  void OnCancel() override { intake_->Cancel(); }
-  void OnDone() override { const std::shared_ptr<EncodeCall> last = std::move(self_); }
+  void OnCancel() override { Stop(); }
+  void OnDone() override {
+    engine_->running.Remove(request_->request_id(), this);
+    const std::shared_ptr<EncodeCall> last = std::move(self_);
+  }
 
+  Engine* const engine_;
+  const EncodeRequest* const request_;
   const std::shared_ptr<Intake> intake_;
   std::shared_ptr<EncodeCall> self_;
 };

@@ -16,14 +16,14 @@ namespace tensorferry::tools {
 
 class EncoderService final : public tokenspeed::grpc::encoder::TokenSpeedEncoder::CallbackService {
  public:
-  explicit EncoderService(const Engine* engine) : engine_(engine) {}
+  explicit EncoderService(Engine* engine) : engine_(engine) {}
 
   grpc::ServerUnaryReactor* Encode(grpc::CallbackServerContext* context,
                                    const tokenspeed::grpc::encoder::EncodeRequest* request,
                                    tokenspeed::grpc::encoder::EncodeResponse* response) override;
 
  private:
-  const Engine* const engine_;
+  Engine* const engine_;
 };
 
 }  // namespace tensorferry::tools
