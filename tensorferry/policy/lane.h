@@ -24,6 +24,10 @@ namespace tensorferry {
 enum class Lane : uint8_t { kInline, kShm, kRemote };
 inline constexpr std::array kAllLanes = {Lane::kInline, Lane::kShm, Lane::kRemote};
 
+// Every transport there is a word for.
+inline constexpr std::array<std::string_view, 6> kAllTransports = {"grpc", "local", "file",
+                                                                   "tcp",  "ucx",   "nixl"};
+
 // "inline", "shm", "remote".
 TENSORFERRY_EXPORT std::string_view LaneName(Lane lane);
 // The names, and "rdma" for remote; trimmed, any case. Otherwise an InvalidArgument that lists
