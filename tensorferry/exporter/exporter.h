@@ -34,6 +34,7 @@
 #include "tensorferry/base/export.h"
 #include "tensorferry/base/log.h"
 #include "tensorferry/engine/export_engine.h"
+#include "tensorferry/metrics/metrics.h"
 #include "tensorferry/wire/descriptor.h"
 
 namespace tensorferry {
@@ -74,6 +75,9 @@ struct ExporterOptions {
   // without locks held, from any thread of the exporter or of a caller.
   std::function<void(const LeaseEvent&)> on_event = {};
   LogSink log = {};
+  // Counts leases and shows the arena; null: nobody counts. Engines that are made elsewhere have an
+  // option of their own for it.
+  std::shared_ptr<Metrics> metrics = {};
 
   // Further engines, after the built-in ones: engine/nixl.
   std::vector<std::unique_ptr<engine::ExportEngine>> engines = {};

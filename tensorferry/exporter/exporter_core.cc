@@ -60,6 +60,20 @@ LeaseEvent::Kind EventKind(arena::EndCause cause) {
   return LeaseEvent::Kind::kReleased;
 }
 
+LeaseEndCause CountedCause(arena::EndCause cause) {
+  switch (cause) {
+    case arena::EndCause::kReleased:
+      return LeaseEndCause::kReleased;
+    case arena::EndCause::kDropped:
+      return LeaseEndCause::kDropped;
+    case arena::EndCause::kCancelled:
+      return LeaseEndCause::kCancelled;
+    case arena::EndCause::kExpired:
+      return LeaseEndCause::kExpired;
+  }
+  return LeaseEndCause::kDropped;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<ExporterCore>> ExporterCore::Create(ExporterOptions options) {
@@ -77,6 +91,7 @@ ExporterCore::ExporterCore(ExporterOptions options)
       clock_(options_.clock != nullptr ? options_.clock : &real_clock_),
       book_(BookOptions(options_, random_)) {
   instance_ = random_.Bytes<16>();
+  if (options_.metrics) staged_at_.resize(kMaxLeases);
 }
 
 ExporterCore::~ExporterCore() { Close(); }
@@ -97,6 +112,7 @@ absl::Status ExporterCore::Start() {
     }
   }
   reaper_ = std::thread([this] { Reap(); });
+  watch_ = Metrics::WatchBy(options_.metrics, [this](Gauges* gauges) { ShowGauges(gauges); });
   return absl::OkStatus();
 }
 
@@ -114,13 +130,15 @@ absl::Status ExporterCore::PlanEngines() {
          [options = engine::LocalExportOptions{.socket_path = options_.local_socket,
                                                .max_claim_percent = options_.max_claim_percent,
                                                .expected_uid = std::nullopt,
-                                               .log = options_.log}] {
+                                               .log = options_.log,
+                                               .metrics = options_.metrics}] {
            return engine::LocalExportEngine::Create(options);
          });
   }
   if (!options_.listen.empty()) {
     engine::TcpExportOptions tcp;
     tcp.log = options_.log;
+    tcp.metrics = options_.metrics;
     absl::StatusOr<SocketAddress> listen = SocketAddress::Parse(options_.listen);
     if (!listen.ok()) return Annotate(listen.status(), "listen");
     tcp.listen = *listen;
@@ -309,9 +327,11 @@ Staged ExporterCore::Stage(uint64_t nbytes) {
       if (block.ok()) {
         state->block = *block;
         state->bytes = {At(block->payload_offset), nbytes};
+        if (!staged_at_.empty()) staged_at_[block->id] = Now();
       } else {
         state->arena_status = block.status();
         ++heap_fallbacks_;
+        Count(options_.metrics, Metric::kHeapFallbacks, {});
       }
     } else {
       state->arena_status = MakeError(Reason::kShutDown, "the exporter is draining or closed");
@@ -523,6 +543,7 @@ absl::Status ExporterCore::Drain(Duration timeout) {
 
 void ExporterCore::Close() {
   std::call_once(close_once_, [&] {
+    watch_.End();
     {
       const std::lock_guard<std::mutex> lock(mu_);
       accepting_ = false;
@@ -613,6 +634,7 @@ void ExporterCore::Settle(std::unique_lock<std::mutex> lock) {
       }
       case arena::Effect::Kind::kEnded:
         ended = true;
+        if (options_.metrics) CountEnd(e);
         break;
       case arena::Effect::Kind::kFreed:
         break;
@@ -637,6 +659,22 @@ void ExporterCore::Settle(std::unique_lock<std::mutex> lock) {
     if (e.kind != arena::Effect::Kind::kEnded || e.cause == arena::EndCause::kDropped) continue;
     options_.on_event({.kind = EventKind(e.cause), .key = e.key, .nbytes = e.nbytes});
   }
+}
+
+void ExporterCore::CountEnd(const arena::Effect& ended) {
+  options_.metrics->Add(Metric::kLeaseEnds, {CountedCause(ended.cause)});
+  options_.metrics->Observe(Metric::kLeaseDuration, {}, Now() - staged_at_[ended.id]);
+}
+
+void ExporterCore::ShowGauges(Gauges* gauges) const {
+  const ExporterStats s = stats();
+  gauges->Add(Metric::kArenaBytes, {ArenaState::kFree}, s.free_bytes);
+  gauges->Add(Metric::kArenaBytes, {ArenaState::kUsed}, s.used_bytes);
+  gauges->Add(Metric::kArenaBytes, {ArenaState::kResting}, s.resting_bytes);
+  gauges->Add(Metric::kLeases, {LeaseState::kWriting}, s.writing);
+  gauges->Add(Metric::kLeases, {LeaseState::kPublished}, s.published);
+  gauges->Add(Metric::kLeases, {LeaseState::kEnded}, s.ended);
+  gauges->Add(Metric::kLeases, {LeaseState::kResting}, s.resting);
 }
 
 void ExporterCore::Retire(const arena::Effect& ended) {

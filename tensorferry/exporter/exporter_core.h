@@ -94,6 +94,9 @@ class ExporterCore final : public engine::LeaseSource,
   // Carries out what the book asks for; called after every change of it. `lock` holds mu_ and is
   // released.
   void Settle(std::unique_lock<std::mutex> lock);
+  // A lease has ended; with mu_ held.
+  void CountEnd(const arena::Effect& ended);
+  void ShowGauges(Gauges* gauges) const;
   // Stores of stamps before this are seen before stores of payload after it, and the other way
   // round.
   void SealStamps();
@@ -131,9 +134,11 @@ class ExporterCore final : public engine::LeaseSource,
   bool accepting_ = true;
   bool closing_ = false;
   uint64_t heap_fallbacks_ = 0;
+  std::vector<Instant> staged_at_;  // by id, where somebody counts
 
   std::once_flag close_once_;
   std::thread reaper_, starter_;
+  Metrics::Watch watch_;
 };
 
 struct Staged::State {

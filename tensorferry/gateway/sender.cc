@@ -5,6 +5,7 @@
 #include "tensorferry/base/contains.h"
 #include "tensorferry/base/host.h"
 #include "tensorferry/base/text.h"
+#include "tensorferry/gateway/send_counts.h"
 #include "tensorferry/wire/descriptor.h"
 
 namespace tensorferry {
@@ -44,7 +45,9 @@ absl::Status PullFailure::ToStatus() const {
 }
 
 Sender::Sender(const Exporter* exporter, SenderOptions options)
-    : exporter_(exporter), options_(std::move(options)) {
+    : exporter_(exporter),
+      options_(std::move(options)),
+      counts_(std::make_shared<SendCounts>(options_)) {
   facts_.host = ThisHost();
   facts_.descriptor_versions = {wire::kDescriptorVersion};
 }
@@ -122,12 +125,17 @@ absl::StatusOr<Sender::Plan> Sender::MakePlan(const Lease& lease, const Capabili
       plan.attachment.file = std::make_shared<const engine::ShmFile>(*std::move(file));
     } else {
       Log(options_.log, LogLevel::kWarning, StrCat("attach: ", file.status().message()));
+      counts_->FileFailed(options.engine);
       query.tensor.file_failed = true;
       decision = DecideLanes(query);
-      if (decision.offers.empty()) return Annotate(file.status(), "lane shm: shm_failed");
+      if (decision.offers.empty()) {
+        return counts_->Refused(options.engine, Annotate(file.status(), "lane shm: shm_failed"));
+      }
     }
   }
-  if (decision.offers.empty()) return NoLaneError(query, decision);
+  if (decision.offers.empty()) {
+    return counts_->Refused(options.engine, NoLaneError(query, decision));
+  }
   const Lane lane = decision.offers.front().lane;
   if (lane != Lane::kInline && !plan.attachment.file) {
     // Shared memory leaves the network as a second way in the same handle. The other way round the
@@ -138,16 +146,18 @@ absl::StatusOr<Sender::Plan> Sender::MakePlan(const Lease& lease, const Capabili
     // Before the descriptor: an agent that starts in between is one that the worker does not know.
     const uint64_t epoch = smg ? exporter_->smg_epoch() : 0;
     absl::StatusOr<std::string> descriptor = smg ? lease.SmgDescriptor() : lease.Descriptor(ways);
-    if (!descriptor.ok()) return descriptor.status();
+    if (!descriptor.ok()) return counts_->Refused(options.engine, descriptor.status());
     if (smg && worker.stock()) RememberAgent(options.worker, epoch);
     plan.descriptor = *std::move(descriptor);
   }
+  counts_->Decided(query, decision, options);
   plan.attachment = {.lane = lane,
                      .transport = decision.offers.front().transports.front(),
                      .reason = decision.reason,
                      .rejected = std::move(decision.rejected),
                      .may_go_inline = lane != Lane::kInline && decision.Find(Lane::kInline),
                      .file = std::move(plan.attachment.file)};
+  counts_->Attached(options, nbytes, &plan.attachment);
   if (options_.log) {
     Log(options_.log, LogLevel::kDebug,
         StrCat("attach: nbytes=", nbytes, " ", plan.attachment.ToString()));
@@ -155,13 +165,20 @@ absl::StatusOr<Sender::Plan> Sender::MakePlan(const Lease& lease, const Capabili
   return plan;
 }
 
+void Sender::Ended(const Attachment& sent, const absl::Status& status,
+                   std::string_view transport) const {
+  counts_->Ended(sent, status, transport);
+}
+
 absl::StatusOr<Attachment> Sender::PlanInline(const Attachment& first,
                                               const PullFailure& failure) const {
   const bool may_help = failure.reason ? InlineMayHelp(*failure.reason) : failure.retryable;
+  counts_->Ended(first, failure.ToStatus(), /*transport=*/{});
   if (!first.may_go_inline || !may_help) return failure.ToStatus();
   Attachment again{.lane = Lane::kInline, .transport = "grpc", .reason = LaneReason::kPullFailed};
   again.rejected = first.rejected;
   again.rejected.push_back({first.lane, LaneReason::kPullFailed});
+  counts_->Resent(first, failure.ToStatus(), &again);
   if (options_.log) {
     Log(options_.log, LogLevel::kDebug,
         StrCat("attach: inline after ", LaneName(first.lane), " failed: ", failure.message));

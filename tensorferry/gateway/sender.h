@@ -7,6 +7,8 @@
 //   if (auto failure = ReadPullFailure(context)) {            // tensorferry/grpc/status.h
 //     auto again = sender.AttachInline(lease, *sent, *failure, item->mutable_encoder_input());
 //     if (again.ok()) ...                                     // one more RPC, with the bytes
+//   } else {
+//     sender.Ended(*sent, FromGrpc(status, context));         // for metrics
 //   }
 //
 // With SenderOptions::files a tensor may also travel in a file under /dev/shm, which is how SMG's
@@ -37,13 +39,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tensorferry/base/clock.h"
 #include "tensorferry/base/dtype.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/export.h"
 #include "tensorferry/base/log.h"
+#include "tensorferry/base/log_limit.h"
 #include "tensorferry/base/smg_fields.h"
 #include "tensorferry/engine/file/shm_files.h"
 #include "tensorferry/exporter/exporter.h"
+#include "tensorferry/metrics/metrics.h"
 #include "tensorferry/policy/capabilities.h"
 #include "tensorferry/policy/decide.h"
 
@@ -53,8 +58,12 @@ struct SenderOptions {
   LanePolicy policy = {};
   // Writes the files of lane shm; null: none. For workers that cannot map the arena: SMG's own.
   std::shared_ptr<engine::ShmFiles> files = {};
-  // Every tensor's lane and reason, at kDebug.
+  // Every tensor's lane and reason, at kDebug; every fallback (policy/fallback.h) at kWarning, as
+  // pairs of key and value, of many alike only a few.
   LogSink log = {};
+  LogLimitOptions log_limit = {};
+  std::shared_ptr<Metrics> metrics = {};  // null: nobody counts
+  const Clock* clock = nullptr;           // for tests; outlives the sender
 };
 
 struct AttachOptions {
@@ -70,6 +79,8 @@ struct AttachOptions {
   TensorRole role = TensorRole::kMain;
   // Instead of SenderOptions::policy, for this worker or request.
   std::optional<LanePolicy> policy = {};
+  // The request's id, for the log.
+  std::string request = {};
 };
 
 // How a tensor was put into its message: the labels of metrics and logs.
@@ -84,6 +95,12 @@ struct TENSORFERRY_EXPORT Attachment {
   bool may_go_inline = false;
   // Of transport "file": it is there as long as a copy of this lives.
   std::shared_ptr<const engine::ShmFile> file = {};
+  // Whose it is, for Ended and the log.
+  EngineProto engine = EngineProto::kTokenSpeed;
+  uint64_t nbytes = 0;
+  std::string worker = {};
+  std::string request = {};
+  Instant attached_at = {};
 
   // "lane=inline transport=grpc reason=arena_full not=shm:arena_full,remote:arena_full": for a log,
   // or for trailing metadata of the gateway's own answer, so that a client need not guess.
@@ -100,6 +117,8 @@ struct TENSORFERRY_EXPORT PullFailure {
   absl::Status ToStatus() const;
 };
 
+class SendCounts;
+
 class TENSORFERRY_EXPORT Sender {
  public:
   // `exporter` may be null: everything goes inline then.
@@ -114,10 +133,15 @@ class TENSORFERRY_EXPORT Sender {
 
   // After a failed pull: replaces the handle by the bytes, once. Returns the failure itself when
   // that cannot help, the tensor went inline already, or the policy forbids another lane; `data` is
-  // then as it was.
+  // then as it was. For metrics the first try has ended with it.
   template <class TensorData>
   absl::StatusOr<Attachment> AttachInline(const Lease& lease, const Attachment& first,
                                           const PullFailure& failure, TensorData* data) const;
+
+  // The RPC has ended, for metrics; not where AttachInline is told of it. `transport` is what the
+  // worker says that carried the tensor; empty: what the attachment says.
+  void Ended(const Attachment& sent, const absl::Status& status,
+             std::string_view transport = {}) const;
 
   // The worker of this name (AttachOptions::worker) is another process now.
   void WorkerRestarted(const std::string& name) const;
@@ -152,6 +176,7 @@ class TENSORFERRY_EXPORT Sender {
   SenderOptions options_;
   GatewayFacts facts_;  // what never changes of them
   std::shared_ptr<Known> known_ = std::make_shared<Known>();
+  std::shared_ptr<SendCounts> counts_;
 };
 
 template <class TensorData>

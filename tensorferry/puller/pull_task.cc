@@ -39,9 +39,29 @@ std::string WaysText(const wire::Descriptor& descriptor) {
 }
 
 // A view of memory that an engine lends; the engine must not go before it.
-struct Borrowed {
-  std::shared_ptr<engine::PullEngine> engine;
-  std::shared_ptr<const void> hold;
+class Borrowed {
+ public:
+  Borrowed(std::shared_ptr<engine::PullEngine> engine, std::shared_ptr<const void> hold,
+           std::shared_ptr<Loans> loans, uint64_t nbytes)
+      : engine_(std::move(engine)),
+        hold_(std::move(hold)),
+        loans_(std::move(loans)),
+        nbytes_(nbytes) {
+    ++loans_->views;
+    loans_->bytes += nbytes_;
+  }
+  ~Borrowed() {
+    --loans_->views;
+    loans_->bytes -= nbytes_;
+  }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+
+ private:
+  const std::shared_ptr<engine::PullEngine> engine_;
+  const std::shared_ptr<const void> hold_;
+  const std::shared_ptr<Loans> loans_;
+  const uint64_t nbytes_;
 };
 
 }  // namespace
@@ -51,11 +71,12 @@ PullTask::PullTask(PullContext* context, const Handle& handle, const PullOptions
     : context_(context),
       cancel_(options.cancel),
       interrupted_(options.interrupted),
+      request_(options.request),
+      began_(context->clock.Now()),
       timeout_(options.timeout),
       waits_apart_(options.landing_timeout.has_value()),
-      deadline_(SaturatingAdd(context->clock.Now(), options.timeout)),
-      landing_deadline_(waits_apart_ ? SaturatingAdd(context->clock.Now(), *options.landing_timeout)
-                                     : deadline_),
+      deadline_(SaturatingAdd(began_, options.timeout)),
+      landing_deadline_(waits_apart_ ? SaturatingAdd(began_, *options.landing_timeout) : deadline_),
       nbytes_(handle.nbytes),
       into_(into) {
   if (interrupted_) ask_at_ = context->clock.Now() + kAskEvery;
@@ -201,7 +222,7 @@ PullTask::Progress PullTask::Land() {
   if (borrowed) {
     const auto owner = std::find_if(context_->engines.begin(), context_->engines.end(),
                                     [&](const auto& e) { return e.get() == engine; });
-    hold = std::make_shared<Borrowed>(Borrowed{*owner, std::move(landed->hold)});
+    hold = std::make_shared<Borrowed>(*owner, std::move(landed->hold), context_->loans, nbytes_);
   }
   op_.reset();
   return Finish(View(landed->bytes, engine->transport(), borrowed, std::move(hold)));
@@ -214,8 +235,12 @@ PullTask::Progress PullTask::Fail(const absl::Status& status) {
     return Finish(failures_.empty() ? status
                                     : Annotate(status, failures_.substr(0, failures_.size() - 2)));
   }
-  StrAppend(&failures_, candidates_[candidate_]->transport(), ": ", status.message(), "; ");
+  const std::string_view failed = candidates_[candidate_]->transport();
+  StrAppend(&failures_, failed, ": ", status.message(), "; ");
   ++candidate_;
+  context_->fallbacks->Note(LabelValue::Transport(failed),
+                            LabelValue::Transport(candidates_[candidate_]->transport()), status,
+                            {.request = request_});
   copy_ = false;
   landed_in_.reset();  // the next engine may need another margin
   return Progress::kMoved;
@@ -228,8 +253,18 @@ PullTask::Progress PullTask::Finish(absl::StatusOr<View> result) {
   op_.reset();
   ticket_.reset();
   landed_in_.reset();
+  if (context_->metrics) CountResult(result.status());
   result_ = std::move(result);
   return Progress::kDone;
+}
+
+void PullTask::CountResult(const absl::Status& status) const {
+  const auto transport = LabelValue::Transport(
+      candidates_.empty() ? std::string_view() : candidates_[candidate_]->transport());
+  context_->metrics->Add(Metric::kReceivedTensors, {transport, status});
+  if (!status.ok()) return;
+  context_->metrics->Add(Metric::kReceivedBytes, {transport}, nbytes_);
+  context_->metrics->Observe(Metric::kReceiveDuration, {transport}, context_->clock.Now() - began_);
 }
 
 absl::StatusOr<View> PullTask::TakeResult() { return *std::move(result_); }

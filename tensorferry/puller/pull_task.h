@@ -11,6 +11,7 @@
 
 #include <poll.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,11 +21,18 @@
 
 #include "tensorferry/base/clock.h"
 #include "tensorferry/engine/pull_engine.h"
+#include "tensorferry/metrics/fallbacks.h"
 #include "tensorferry/puller/landing_pool.h"
 #include "tensorferry/puller/puller.h"
 #include "tensorferry/wire/descriptor.h"
 
 namespace tensorferry {
+
+// Views that are lent out. They may outlive their puller.
+struct Loans {
+  std::atomic<uint64_t> views = 0;
+  std::atomic<uint64_t> bytes = 0;
+};
 
 // What all pulls of a puller share.
 struct PullContext {
@@ -32,6 +40,9 @@ struct PullContext {
   std::shared_ptr<LandingPool> landing;
   Cancellation shutdown = Cancellation::Create();
   RealClock clock;
+  std::shared_ptr<Metrics> metrics;
+  std::unique_ptr<Fallbacks> fallbacks;
+  std::shared_ptr<Loans> loans = std::make_shared<Loans>();
 };
 
 class PullTask {
@@ -57,12 +68,15 @@ class PullTask {
   Progress Land();
   Progress Fail(const absl::Status& status);
   Progress Finish(absl::StatusOr<View> result);
+  void CountResult(const absl::Status& status) const;
   Instant AttemptDeadline() const;
 
   PullContext* const context_;
   const Cancellation cancel_;
   const std::function<bool()> interrupted_;
   Instant ask_at_ = kNever;  // whether it was
+  const std::string request_;
+  const Instant began_;
   const Duration timeout_;
   const bool waits_apart_;  // for landing memory
   Instant deadline_;

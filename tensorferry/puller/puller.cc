@@ -108,16 +108,23 @@ class PullerCore {
  public:
   static absl::StatusOr<std::shared_ptr<PullerCore>> Create(PullerOptions options) {
     auto core = std::make_shared<PullerCore>();
+    core->context.metrics = options.metrics;
+    core->context.fallbacks = std::make_unique<Fallbacks>(FallbacksOptions{
+        .metric = Metric::kPullFallbacks, .metrics = options.metrics, .log = options.log});
     const auto add = [&](std::unique_ptr<engine::PullEngine> e) {
       core->context.engines.push_back(options.wrap ? options.wrap(std::move(e)) : std::move(e));
     };
     if (options.local)
-      add(engine::CreateLocalPullEngine({.boot_id = std::nullopt, .log = options.log}));
+      add(engine::CreateLocalPullEngine(
+          {.boot_id = std::nullopt, .log = options.log, .metrics = options.metrics}));
     if (options.file) {
       if (!options.file->log) options.file->log = options.log;
       add(engine::CreateFilePullEngine(*options.file));
     }
-    if (options.tcp) add(engine::CreateTcpPullEngine({.allow = options.allow, .log = options.log}));
+    if (options.tcp) {
+      add(engine::CreateTcpPullEngine(
+          {.allow = options.allow, .log = options.log, .metrics = options.metrics}));
+    }
     for (auto& e : options.engines) core->context.engines.push_back(std::move(e));
     absl::StatusOr<std::shared_ptr<LandingPool>> landing =
         LandingPool::Create({.bytes = options.landing_bytes,
@@ -135,7 +142,27 @@ class PullerCore {
       if (!loop.ok()) return loop.status();
       core->loops.push_back(*std::move(loop));
     }
+    core->watch = Metrics::WatchBy(options.metrics,
+                                   [c = core.get()](Gauges* gauges) { c->ShowGauges(gauges); });
     return core;
+  }
+
+  PullerStats stats() const {
+    return {.landing_bytes = context.landing->capacity(),
+            .landing_used_bytes = context.landing->used_bytes(),
+            .waiting_for_landing = context.landing->waiting(),
+            .borrowed_views = context.loans->views,
+            .borrowed_bytes = context.loans->bytes};
+  }
+
+  void ShowGauges(Gauges* gauges) const {
+    const PullerStats s = stats();
+    gauges->Add(Metric::kLandingBytes, {LandingState::kFree},
+                s.landing_bytes - s.landing_used_bytes);
+    gauges->Add(Metric::kLandingBytes, {LandingState::kUsed}, s.landing_used_bytes);
+    gauges->Add(Metric::kWaitingPulls, {}, s.waiting_for_landing);
+    gauges->Add(Metric::kBorrowedViews, {}, s.borrowed_views);
+    gauges->Add(Metric::kBorrowedBytes, {}, s.borrowed_bytes);
   }
 
   void Submit(const Handle& handle, const PullOptions& options,
@@ -156,7 +183,8 @@ class PullerCore {
 
   PullContext context;
   std::atomic<size_t> next_loop = 0;
-  std::vector<std::unique_ptr<AsyncLoop>> loops;  // last: joined before the context goes
+  std::vector<std::unique_ptr<AsyncLoop>> loops;  // joined before the context goes
+  Metrics::Watch watch;
 };
 
 absl::StatusOr<std::unique_ptr<Puller>> Puller::Create(PullerOptions options) {
@@ -237,11 +265,6 @@ std::vector<std::string> Puller::transports() const {
   return out;
 }
 
-PullerStats Puller::stats() const {
-  const LandingPool& landing = *core_->context.landing;
-  return {.landing_bytes = landing.capacity(),
-          .landing_used_bytes = landing.used_bytes(),
-          .waiting_for_landing = landing.waiting()};
-}
+PullerStats Puller::stats() const { return core_->stats(); }
 
 }  // namespace tensorferry

@@ -39,6 +39,7 @@
 #include "tensorferry/base/net.h"
 #include "tensorferry/engine/file/file_pull_engine.h"
 #include "tensorferry/engine/pull_engine.h"
+#include "tensorferry/metrics/metrics.h"
 #include "tensorferry/puller/handle.h"
 
 namespace tensorferry {
@@ -55,7 +56,12 @@ struct PullerOptions {
   // may send to the worker can then make it read and remove the files of its own user's gateways.
   std::optional<engine::FilePullOptions> file = {};
   uint32_t async_threads = 2;
+  // Also one line at kWarning for each pull that goes on over another transport, of many alike only
+  // a few.
   LogSink log = {};
+  // Counts pulls and shows landing memory; null: nobody counts. Engines that are made elsewhere
+  // have an option of their own for it.
+  std::shared_ptr<Metrics> metrics = {};
 
   // Further engines, after the built-in ones: engine/nixl.
   std::vector<std::shared_ptr<engine::PullEngine>> engines = {};
@@ -75,6 +81,8 @@ struct PullOptions {
   // True ends it with kCancelled, and is said again when asked again. For callers to whom a signal
   // is only a word left for later, such as an interpreter's.
   std::function<bool()> interrupted = {};
+  // The request's id, for the log.
+  std::string request = {};
 };
 
 // Received bytes. 64-byte aligned.
@@ -105,7 +113,8 @@ struct PulledInto {
 
 struct PullerStats {
   uint64_t landing_bytes = 0, landing_used_bytes = 0;
-  uint64_t waiting_for_landing = 0;  // pulls
+  uint64_t waiting_for_landing = 0;                 // pulls
+  uint64_t borrowed_views = 0, borrowed_bytes = 0;  // of gateways' arenas
 };
 
 class PullerCore;

@@ -63,13 +63,22 @@ absl::StatusOr<Tensor> Receiver::Check(const Message& message) const {
   return out;
 }
 
-void Receiver::Decline(const Message& message) const {
-  if (puller_ != nullptr && message.payload == Payload::kRemote) puller_->Decline(message.handle);
+absl::StatusOr<Tensor> Receiver::Open(const Message& message) const {
+  absl::StatusOr<Tensor> tensor = Check(message);
+  if (!tensor.ok() && puller_ != nullptr && message.payload == Payload::kRemote) {
+    puller_->Decline(message.handle);
+  }
+  const bool in_message = message.payload == Payload::kInline;
+  if (metrics_ && (!tensor.ok() || in_message)) {
+    const auto transport = LabelValue::Transport(in_message ? "grpc" : "");
+    metrics_->Add(Metric::kReceivedTensors, {transport, tensor.status()});
+    if (tensor.ok()) metrics_->Add(Metric::kReceivedBytes, {transport}, tensor->bytes.size());
+  }
+  return tensor;
 }
 
 absl::StatusOr<Tensor> Receiver::Take(Message message, const PullOptions& options) const {
-  absl::StatusOr<Tensor> tensor = Check(message);
-  if (!tensor.ok()) Decline(message);
+  absl::StatusOr<Tensor> tensor = Open(message);
   if (!tensor.ok() || message.payload == Payload::kInline) return tensor;
   const absl::StatusOr<View> view = puller_->Pull(message.handle, options);
   if (!view.ok()) return view.status();
@@ -77,8 +86,7 @@ absl::StatusOr<Tensor> Receiver::Take(Message message, const PullOptions& option
 }
 
 void Receiver::TakeAsync(Message message, const PullOptions& options, Callback done) const {
-  absl::StatusOr<Tensor> tensor = Check(message);
-  if (!tensor.ok()) Decline(message);
+  absl::StatusOr<Tensor> tensor = Open(message);
   if (!tensor.ok() || message.payload == Payload::kInline) {
     done(std::move(tensor));
     return;

@@ -34,6 +34,7 @@
 #include "tensorferry/base/dtype.h"
 #include "tensorferry/base/export.h"
 #include "tensorferry/base/smg_fields.h"
+#include "tensorferry/metrics/metrics.h"
 #include "tensorferry/policy/lane.h"
 #include "tensorferry/puller/puller.h"
 
@@ -56,8 +57,10 @@ class TENSORFERRY_EXPORT Receiver {
  public:
   using Callback = std::function<void(absl::StatusOr<Tensor>)>;
 
-  // `puller` may be null: only inline tensors are taken then, others end with kLaneOff.
-  explicit Receiver(Puller* puller) : puller_(puller) {}
+  // `puller` may be null: only inline tensors are taken then, others end with kLaneOff. `metrics`
+  // counts what no puller sees: bytes in the message, and messages that are refused.
+  explicit Receiver(Puller* puller, std::shared_ptr<Metrics> metrics = {})
+      : puller_(puller), metrics_(std::move(metrics)) {}
 
   template <class TensorData>
   absl::StatusOr<Tensor> Receive(const TensorData& data, const PullOptions& options) const {
@@ -86,12 +89,14 @@ class TENSORFERRY_EXPORT Receiver {
 
   // What the message tells, checked; bytes are still missing when it has a handle.
   absl::StatusOr<Tensor> Check(const Message& message) const;
-  // A handle that is refused unread: its gateway may wait to hear of it.
-  void Decline(const Message& message) const;
+  // Check, and what follows of it: what needs no pull is counted, and the gateway of a handle that
+  // is refused unread may wait to hear of it.
+  absl::StatusOr<Tensor> Open(const Message& message) const;
   absl::StatusOr<Tensor> Take(Message message, const PullOptions& options) const;
   void TakeAsync(Message message, const PullOptions& options, Callback done) const;
 
   Puller* puller_;
+  std::shared_ptr<Metrics> metrics_;
 };
 
 template <class TensorData>

@@ -370,5 +370,30 @@ TYPED_TEST(ReceiverTest, ACancelledReceiveSaysSo) {
   EXPECT_EQ(ReasonOf(answer.Await().status()), Reason::kCancelled);
 }
 
+TYPED_TEST(ReceiverTest, CountsWhatNoPullerSees) {
+  const auto metrics = std::make_shared<Metrics>();
+  const Receiver receiver(this->puller_.get(), metrics);
+  const auto received = [&](std::string_view transport, LabelValue result) {
+    return metrics->ValueOf(Metric::kReceivedTensors, {LabelValue::Transport(transport), result});
+  };
+  const Lease lease = this->gateway_->Export(Pattern(6, 1), {});
+  TypeParam data = this->Message(lease, Mode::kInline, Dtype::kUint8, {6});
+  ASSERT_TRUE(receiver.Receive(data, {.timeout = kPatience}).ok());
+  EXPECT_EQ(received("grpc", absl::OkStatus()), 1U);
+  EXPECT_EQ(metrics->ValueOf(Metric::kReceivedBytes, {LabelValue::Transport("grpc")}), 6U);
+  data.set_dtype("float32");
+  const Answer answer;
+  receiver.ReceiveAsync(data, {.timeout = kPatience}, answer.callback());
+  EXPECT_FALSE(answer.Await().ok());
+  EXPECT_EQ(received("grpc", Reason::kSizeMismatch), 1U);
+  EXPECT_EQ(metrics->ValueOf(Metric::kReceivedBytes, {LabelValue::Transport("grpc")}), 6U);
+  EXPECT_FALSE(receiver.Receive(TypeParam(), {.timeout = kPatience}).ok());
+  EXPECT_EQ(received("", Reason::kUnknownDtype), 1U);
+  // What the puller counts is not counted here as well.
+  data = this->Message(lease, Mode::kRemote, Dtype::kUint8, {6});
+  ASSERT_TRUE(receiver.Receive(data, {.timeout = kPatience}).ok());
+  EXPECT_EQ(received("tcp", absl::OkStatus()), 0U);
+}
+
 }  // namespace
 }  // namespace tensorferry

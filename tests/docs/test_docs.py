@@ -115,6 +115,16 @@ def test_every_fault_of_the_nixl_lane_has_a_test() -> None:
     assert all("`" in tests for _, tests in rows)
 
 
+def test_every_metric_is_moved_by_a_test() -> None:
+    """By one beside the code that counts it: the tests of the table and of the arithmetic do not count."""
+    table = (ROOT / "tensorferry" / "metrics" / "metric_table.h").read_text()
+    metrics = re.findall(r'^  X\((k\w+), "(?:tensorferry|smg_mm)_', table, re.MULTILINE)
+    assert len(metrics) >= 28
+    tests = [*ROOT.glob("tensorferry/**/*_test.cc")]
+    sources = "\n".join(file.read_text() for file in tests if file.parent.name not in ("metrics", "prometheus"))
+    assert [metric for metric in metrics if f"Metric::{metric}" not in sources] == []
+
+
 def test_every_reason_is_documented() -> None:
     """docs/errors.md is the table of base/error.h, row for row."""
     source = (ROOT / "tensorferry" / "base" / "error.h").read_text()

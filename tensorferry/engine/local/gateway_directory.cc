@@ -59,8 +59,12 @@ class GatewayDirectory::Attempt {
   std::optional<Outcome> outcome;
 };
 
-GatewayDirectory::GatewayDirectory(Duration connect_timeout, LogSink log)
-    : owner_(::getpid()), connect_timeout_(connect_timeout), log_(std::move(log)) {}
+GatewayDirectory::GatewayDirectory(Duration connect_timeout, LogSink log,
+                                   std::shared_ptr<Metrics> metrics)
+    : owner_(::getpid()),
+      connect_timeout_(connect_timeout),
+      log_(std::move(log)),
+      metrics_(std::move(metrics)) {}
 
 GatewayDirectory::~GatewayDirectory() {
   if (::getpid() != owner_) {
@@ -217,6 +221,8 @@ absl::Status GatewayDirectory::StartThread() {
 }
 
 void GatewayDirectory::Finish(Attempt& attempt, Outcome outcome, Instant now) {
+  Count(metrics_, Metric::kHandshakes,
+        {ProcessEnd::kWorker, LabelValue::Transport("local"), outcome.status()});
   if (!outcome.ok()) {
     const std::optional<Reason> reason = ReasonOf(outcome.status());
     if (reason != Reason::kUnreachable && reason != Reason::kPeerClosed) {

@@ -35,6 +35,7 @@
 #include "tensorferry/base/fd.h"
 #include "tensorferry/base/log.h"
 #include "tensorferry/engine/local/mapped_gateway.h"
+#include "tensorferry/metrics/metrics.h"
 #include "tensorferry/wire/descriptor.h"
 
 namespace tensorferry::engine {
@@ -47,7 +48,7 @@ class GatewayDirectory {
 
   // A gateway that has not welcomed us after `connect_timeout` is kUnreachable, and stays so for as
   // long again.
-  GatewayDirectory(Duration connect_timeout, LogSink log);
+  GatewayDirectory(Duration connect_timeout, LogSink log, std::shared_ptr<Metrics> metrics = {});
   ~GatewayDirectory();
   GatewayDirectory(const GatewayDirectory&) = delete;
   GatewayDirectory& operator=(const GatewayDirectory&) = delete;
@@ -97,6 +98,7 @@ class GatewayDirectory {
   const pid_t owner_;
   const Duration connect_timeout_;
   const LogSink log_;
+  const std::shared_ptr<Metrics> metrics_;
 
   mutable std::mutex mutex_;
   std::vector<Mapped> mapped_;  // few: one per gateway on this host

@@ -103,6 +103,10 @@ class Engine final : public LocalExportEngine {
   void Accept();
   void Welcome(UniqueFd socket);
   void Refuse(int socket, Reason reason);
+  void CountHandshake(LabelValue result) {
+    Count(options_.metrics, Metric::kHandshakes,
+          {ProcessEnd::kGateway, LabelValue::Transport("local"), result});
+  }
   void ReadFrom(uint64_t id, Worker& worker);
   void Drop(uint64_t id, std::string_view why);
 
@@ -201,6 +205,7 @@ void Engine::Accept() {
 }
 
 void Engine::Refuse(int socket, Reason reason) {
+  CountHandshake(reason);
   Log(options_.log, LogLevel::kWarning,
       StrCat("local: a worker was refused: ", ReasonName(reason)));
   SendWithFds(socket,
@@ -233,8 +238,10 @@ void Engine::Welcome(UniqueFd socket) {
   if (!Watch(worker.socket.get(), SocketKey(id)) || !Watch(worker.process.get(), ProcessKey(id)) ||
       !SendWithFds(worker.socket.get(), wire::EncodeLocalWelcome(welcome),
                    {arena_.memfd, table_->fd(), *board})) {
-    Drop(id, "it could not be welcomed");
+    CountHandshake(Reason::kPeerClosed);
+    return Drop(id, "it could not be welcomed");
   }
+  CountHandshake(absl::OkStatus());
 }
 
 void Engine::ReadFrom(uint64_t id, Worker& worker) {

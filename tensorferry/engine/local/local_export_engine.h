@@ -26,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "tensorferry/base/log.h"
 #include "tensorferry/engine/export_engine.h"
+#include "tensorferry/metrics/metrics.h"
 
 namespace tensorferry::engine {
 
@@ -36,6 +37,7 @@ struct LocalExportOptions {
   uint32_t max_workers = 256;              // further ones are refused with kBusy
   std::optional<uid_t> expected_uid = {};  // for tests; default: this process's effective uid
   LogSink log = {};
+  std::shared_ptr<Metrics> metrics = {};  // counts handshakes; null: nobody does
 };
 
 class LocalExportEngine : public ExportEngine {

@@ -157,7 +157,7 @@ class LocalPullEngine final : public PullEngine {
   explicit LocalPullEngine(const LocalPullOptions& options)
       : owner_(::getpid()),
         boot_id_(options.boot_id.value_or(ThisHost().boot_id)),
-        directory_(options.connect_timeout, options.log) {}
+        directory_(options.connect_timeout, options.log, options.metrics) {}
 
   std::string_view transport() const override { return "local"; }
   bool borrows() const override { return true; }

@@ -25,6 +25,7 @@
 #include "tensorferry/base/clock.h"
 #include "tensorferry/base/log.h"
 #include "tensorferry/engine/pull_engine.h"
+#include "tensorferry/metrics/metrics.h"
 #include "tensorferry/wire/descriptor.h"
 
 namespace tensorferry::engine {
@@ -35,6 +36,7 @@ struct LocalPullOptions {
   // microseconds), and is not asked again for as long.
   Duration connect_timeout = std::chrono::seconds(1);
   LogSink log = {};
+  std::shared_ptr<Metrics> metrics = {};  // counts handshakes; null: nobody does
 };
 
 std::unique_ptr<PullEngine> CreateLocalPullEngine(const LocalPullOptions& options);

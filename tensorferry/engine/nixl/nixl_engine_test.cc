@@ -21,6 +21,7 @@
 #include "tensorferry/engine/nixl/nixl_handshake.h"
 #include "tensorferry/engine/nixl/nixl_pull_engine.h"
 #include "tensorferry/engine/nixl/nixl_testing.h"
+#include "tensorferry/metrics/metrics_testing.h"
 #include "tensorferry/wire/frame.h"
 
 namespace tensorferry::engine {
@@ -63,7 +64,8 @@ class WithNixlEngine : public testing::Test {
     engine_ = MakePuller({});
   }
 
-  std::unique_ptr<PullEngine> MakePuller(const NixlPullOptions& options) {
+  std::unique_ptr<PullEngine> MakePuller(NixlPullOptions options) {
+    options.metrics = metrics_;
     auto engine = CreateNixlPullEngine(library_, options);
     if (!engine.ok()) {
       ADD_FAILURE() << engine.status();
@@ -77,7 +79,8 @@ class WithNixlEngine : public testing::Test {
     std::unique_ptr<FakeLeaseSource> leases;
     std::unique_ptr<NixlExportEngine> engine;
   };
-  Gateway MakeGateway(const NixlExportOptions& options = NixlExportOptionsForTest()) {
+  Gateway MakeGateway(NixlExportOptions options = NixlExportOptionsForTest()) {
+    options.metrics = metrics_;
     Gateway g;
     g.leases = std::make_unique<FakeLeaseSource>(
         FakeLeaseSource::Options{.arena_bytes = uint64_t{48} << 20});
@@ -153,6 +156,11 @@ class WithNixlEngine : public testing::Test {
         << offered.descriptor.key;
   }
 
+  uint64_t Handshakes(ProcessEnd end, LabelValue result) const {
+    return metrics_->ValueOf(Metric::kHandshakes, {end, LabelValue::Transport("nixl"), result});
+  }
+
+  std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();  // of both ends
   std::shared_ptr<const NixlLibrary> library_;
   std::shared_ptr<std::byte> landing_;
   std::unique_ptr<PullEngine> engine_;
@@ -167,6 +175,10 @@ TEST_F(WithNixlEngine, EverySizeArrivesAndIsReleased) {
   }
   EXPECT_EQ(g.engine->stats().bad_notifications, 0U);
   EXPECT_EQ(g.engine->stats().handshakes, 1U);
+  EXPECT_EQ(Handshakes(ProcessEnd::kGateway, absl::OkStatus()), 1U);
+  EXPECT_EQ(Handshakes(ProcessEnd::kWorker, absl::OkStatus()), 1U);
+  EXPECT_TRUE(g.leases->WaitUntil(
+      [&] { return metrics_->ValueOf(Metric::kNotifications, {NotificationKind::kKnown}) == 8; }));
 }
 
 TEST_F(WithNixlEngine, TheAgentMayLiveInTheGatewayItself) {
@@ -218,6 +230,8 @@ TEST_F(WithNixlEngine, AnAgentThatDiesIsReplacedAndReachedInTheSamePull) {
     ExpectPulled(*engine_, g, Offer(g, 65536));
   }
   ExpectPulled(*engine_, g, waiting);
+  EXPECT_EQ(metrics_->ValueOf(Metric::kAgentRestarts, {}), 3U);
+  EXPECT_GE(metrics_->ValueOf(Metric::kReconnects, {LabelValue::Transport("nixl")}), 3U);
 }
 
 TEST_F(WithNixlEngine, ARestartedGatewayIsReachedInTheSamePull) {
@@ -255,6 +269,7 @@ TEST_F(WithNixlEngine, AFailedHandshakeIsRememberedForAWhile) {
   const auto again = engine->Start(Request(offered.descriptor));
   EXPECT_EQ(again->Step(), Progress::kDone) << "answered at once";
   EXPECT_EQ(ReasonOf(again->TakeResult().status()), Reason::kUnreachable);
+  EXPECT_EQ(Handshakes(ProcessEnd::kWorker, Reason::kUnreachable), 1U);
 }
 
 TEST_F(WithNixlEngine, WhatCannotBeReadIsRefusedBeforeTheNetwork) {
@@ -345,6 +360,10 @@ TEST_F(WithNixlEngine, BadNotificationsCostNoGoodOnes) {
       [&] { return g.engine->stats().notifications == 3 * (1 + std::size(bad)); }));
   EXPECT_EQ(g.leases->done_keys(), (std::vector<int64_t>{1, 2, 3}));
   EXPECT_EQ(g.engine->stats().bad_notifications, 3 * std::size(bad));
+  EXPECT_TRUE(g.leases->WaitUntil([&] {
+    return metrics_->ValueOf(Metric::kNotifications, {NotificationKind::kBad}) ==
+           3 * std::size(bad);
+  }));
 }
 
 // Fault 9: a READ that was given up may still write: its memory stays away from others.
@@ -369,8 +388,12 @@ TEST_F(WithNixlEngine, AGivenUpReadWritesToItsOwnMemoryOnly) {
   request.into_owner.reset();
   owner.reset();
   EXPECT_FALSE(held.expired()) << "the READ is not over";
+  EXPECT_EQ(SampleOf(*metrics_, Metric::kQuarantinedReads), 1);
+  EXPECT_EQ(SampleOf(*metrics_, Metric::kQuarantinedBytes), (32 << 20) + 16);
   ASSERT_EQ(::kill(agents[0], SIGCONT), 0);
   EXPECT_TRUE(g.leases->WaitUntil([&] { return held.expired(); }));
+  EXPECT_EQ(SampleOf(*metrics_, Metric::kQuarantinedReads), 0);
+  EXPECT_EQ(SampleOf(*metrics_, Metric::kQuarantinedBytes), 0);
   // And its lease is freed once nothing reads it any more.
   EXPECT_TRUE(g.leases->WaitUntil([&] {
     const auto keys = g.leases->done_keys();

@@ -166,7 +166,7 @@ class Engine final : public NixlExportEngine {
     home_ = std::move(home);
     arena_address_.store(home_->arena_address());
     busy_ = false;
-    ++epoch_;
+    if (++epoch_ > 1) Count(options_.metrics, Metric::kAgentRestarts, {});
     runs_.store(true);
   }
 
@@ -178,7 +178,11 @@ class Engine final : public NixlExportEngine {
       if (!home_ && clock.Now() >= restart_at_) Restart(clock.Now());
       if (home_) TellWhetherBusy();
       listener_->Step(home_ ? std::string_view(home_->metadata()) : std::string_view());
-      handshakes_.store(listener_->answered());
+      const uint64_t before = handshakes_.exchange(listener_->answered());
+      if (const uint64_t more = listener_->answered() - before; more > 0) {
+        Count(options_.metrics, Metric::kHandshakes,
+              {ProcessEnd::kGateway, LabelValue::Transport("nixl"), absl::OkStatus()}, more);
+      }
       if (home_) Take(clock.Now());
 
       std::vector<pollfd> waits = {{wake_.get(), POLLIN, 0}};
@@ -204,11 +208,15 @@ class Engine final : public NixlExportEngine {
     const absl::Status status = home_->Take([this](std::string_view bytes) {
       ++notifications_;
       const std::optional<int64_t> key = wire::ParseNotification(bytes);
+      NotificationKind kind = NotificationKind::kKnown;
       if (!key) {
         ++bad_;
+        kind = NotificationKind::kBad;
       } else if (!leases_->DoneByKey(*key)) {
         ++late_;
+        kind = NotificationKind::kLate;
       }
+      Count(options_.metrics, Metric::kNotifications, {kind});
     });
     if (status.ok()) return;
     Log(options_.log, LogLevel::kError, StrCat(status.message(), "; starting another"));

@@ -27,6 +27,7 @@
 #include "tensorferry/base/net.h"
 #include "tensorferry/engine/export_engine.h"
 #include "tensorferry/engine/nixl/nixl_library.h"
+#include "tensorferry/metrics/metrics.h"
 
 namespace tensorferry::engine {
 
@@ -46,6 +47,7 @@ struct NixlExportOptions {
   Duration restart_min = std::chrono::milliseconds(100);
   Duration restart_max = std::chrono::seconds(5);
   LogSink log = {};
+  std::shared_ptr<Metrics> metrics = {};  // null: nobody counts
 };
 
 struct NixlExportStats {

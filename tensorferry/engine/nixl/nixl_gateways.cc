@@ -34,9 +34,11 @@ NixlGateways::NixlGateways(std::shared_ptr<const NixlLibrary> library,
       agent_(std::move(agent)),
       options_(options),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      thread_([this] { Run(); }) {}
+      thread_([this] { Run(); }),
+      watch_(Metrics::WatchBy(options_.metrics, [this](Gauges* g) { ShowGauges(g); })) {}
 
 NixlGateways::~NixlGateways() {
+  watch_.End();
   {
     const std::lock_guard<std::mutex> lock(mu_);
     stopping_ = true;
@@ -105,10 +107,10 @@ void NixlGateways::Release(const SocketAddress& address, const Unread& unread) {
 }
 
 void NixlGateways::Quarantine(std::unique_ptr<NixlRead> read, std::shared_ptr<const void> owner,
-                              const SocketAddress& gateway, const Unread& unread) {
+                              uint64_t nbytes, const SocketAddress& gateway, const Unread& unread) {
   {
     const std::lock_guard<std::mutex> lock(mu_);
-    quarantine_.push_back({std::move(read), std::move(owner), gateway, unread});
+    quarantine_.push_back({std::move(read), std::move(owner), nbytes, gateway, unread});
   }
   Wake();
 }
@@ -266,8 +268,22 @@ absl::Status NixlGateways::BeginFetch(const SocketAddress& address, Gateway& gat
   return absl::OkStatus();
 }
 
+void NixlGateways::CountHandshake(const absl::Status& result) const {
+  Count(options_.metrics, Metric::kHandshakes,
+        {ProcessEnd::kWorker, LabelValue::Transport("nixl"), result});
+}
+
+void NixlGateways::ShowGauges(Gauges* gauges) const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  uint64_t nbytes = 0;
+  for (const Resting& r : quarantine_) nbytes += r.nbytes;
+  gauges->Add(Metric::kQuarantinedReads, {}, quarantine_.size());
+  gauges->Add(Metric::kQuarantinedBytes, {}, nbytes);
+}
+
 void NixlGateways::Succeed(Gateway& gateway, std::shared_ptr<NixlAgent> agent,
                            std::shared_ptr<NixlPeer> peer) {
+  CountHandshake(absl::OkStatus());
   const std::lock_guard<std::mutex> lock(mu_);
   gateway.state = State::kReady;
   gateway.connection = {.agent = std::move(agent),
@@ -280,6 +296,7 @@ void NixlGateways::Succeed(Gateway& gateway, std::shared_ptr<NixlAgent> agent,
 
 void NixlGateways::Fail(Gateway& gateway, absl::Status why, Instant now) {
   Log(options_.log, LogLevel::kWarning, StdView(why.message()));
+  CountHandshake(why);
   const std::lock_guard<std::mutex> lock(mu_);
   gateway.state = State::kFailed;
   gateway.connection = {.agent = {}, .peer = {}, .epoch = 0, .failure = std::move(why)};

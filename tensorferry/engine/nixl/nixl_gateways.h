@@ -61,6 +61,10 @@ class NixlGateways {
     uint64_t length = 0;
   };
   Connection Connect(const SocketAddress& address, uint64_t stale, Range range);
+  // A connection of no use is about to be replaced.
+  void CountReconnect() const {
+    Count(options_.metrics, Metric::kReconnects, {LabelValue::Transport("nixl")});
+  }
   // A lease that is not going to be read.
   struct Unread {
     int64_t key = 0;
@@ -70,10 +74,10 @@ class NixlGateways {
   // goes with a READ of eight bytes, whose end shows that it has arrived: one that belongs to no
   // READ is lost when this process ends soon after. Best effort.
   void Release(const SocketAddress& address, const Unread& unread);
-  // Keeps a READ that is not over, and what it writes to, until it is; then frees the lease at its
-  // gateway.
+  // Keeps a READ that is not over, and the `nbytes` that it writes to, until it is; then frees the
+  // lease at its gateway.
   void Quarantine(std::unique_ptr<NixlRead> read, std::shared_ptr<const void> owner,
-                  const SocketAddress& gateway, const Unread& unread);
+                  uint64_t nbytes, const SocketAddress& gateway, const Unread& unread);
 
  private:
   enum class State { kIdle, kConnecting, kReady, kFailed };
@@ -92,6 +96,7 @@ class NixlGateways {
   struct Resting {
     std::unique_ptr<NixlRead> read;
     std::shared_ptr<const void> owner;
+    uint64_t nbytes;
     SocketAddress gateway;
     Unread unread;
   };
@@ -108,6 +113,8 @@ class NixlGateways {
   void Tell(const Connection& connection, const Unread& unread);
   Gateway& FindLocked(const SocketAddress& address, Instant now);
   void Wake();
+  void CountHandshake(const absl::Status& result) const;
+  void ShowGauges(Gauges* gauges) const;
 
   const std::shared_ptr<const NixlLibrary> library_;
   const std::shared_ptr<NixlAgent> agent_;
@@ -127,6 +134,7 @@ class NixlGateways {
   Instant linger_until_ = {};  // for the last notification that belongs to no READ
   bool stopping_ = false;
   std::thread thread_;
+  Metrics::Watch watch_;
 };
 
 }  // namespace tensorferry::engine

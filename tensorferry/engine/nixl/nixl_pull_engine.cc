@@ -134,6 +134,7 @@ class Op final : public PullOp {
       return Finish(MakeError(Reason::kPeerClosed, StrCat("nixl: reading key ", smg_.key, " from ",
                                                           gateway_.ToString(), ", twice: ", why)));
     }
+    gateways_->CountReconnect();
     renewed_ = true;
     stale_ = connection_.epoch;
     connection_ = {};
@@ -154,7 +155,7 @@ class Op final : public PullOp {
   void GiveUp() {
     if (!gateways_) return;
     if (read_ && read_->Poll() == NixlRead::State::kPending) {
-      gateways_->Quarantine(std::move(read_), pull_.into_owner, gateway_, Unread());
+      gateways_->Quarantine(std::move(read_), pull_.into_owner, frame_.size(), gateway_, Unread());
     } else {
       gateways_->Release(gateway_, Unread());
     }

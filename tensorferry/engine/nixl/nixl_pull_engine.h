@@ -30,6 +30,7 @@
 #include "tensorferry/base/net.h"
 #include "tensorferry/engine/nixl/nixl_library.h"
 #include "tensorferry/engine/pull_engine.h"
+#include "tensorferry/metrics/metrics.h"
 
 namespace tensorferry::engine {
 
@@ -51,6 +52,7 @@ struct NixlPullOptions {
   // For tests: take that exchange always.
   bool own_handshake = true;
   LogSink log = {};
+  std::shared_ptr<Metrics> metrics = {};  // null: nobody counts
 };
 
 // kLaneOff when there is no agent to be had.

@@ -122,14 +122,18 @@ void TcpConnectionPool::Settle(const SocketAddress& address, Gateway& gateway, A
   attempt.settled = true;
   if (gateway.probe.get() == &attempt) gateway.probe.reset();
   gateway.answers = error == 0;
+  if (error != 0) {
+    attempt.result = MakeError(
+        Reason::kUnreachable,
+        StrCat("no connection to the gateway at ", address.ToString(), ": ", std::strerror(error)));
+  }
+  Count(options_.metrics, Metric::kHandshakes,
+        {ProcessEnd::kWorker, LabelValue::Transport("tcp"), attempt.result});
   if (error == 0) {
     gateway.backoff = {};
     gateway.retry_at = Instant::min();
     return;
   }
-  attempt.result = MakeError(
-      Reason::kUnreachable,
-      StrCat("no connection to the gateway at ", address.ToString(), ": ", std::strerror(error)));
   // Callers that connected side by side fail side by side: that is one failure.
   if (now < gateway.retry_at) return;
   gateway.backoff = std::clamp(2 * gateway.backoff, options_.backoff_min, options_.backoff_max);

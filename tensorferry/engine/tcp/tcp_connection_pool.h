@@ -29,6 +29,7 @@
 #include "tensorferry/base/fd.h"
 #include "tensorferry/base/log.h"
 #include "tensorferry/base/net.h"
+#include "tensorferry/metrics/metrics.h"
 
 namespace tensorferry::engine {
 
@@ -66,6 +67,7 @@ class TcpConnectionPool {
     Duration backoff_min = std::chrono::milliseconds(100);
     Duration backoff_max = std::chrono::seconds(5);
     LogSink log = {};
+    std::shared_ptr<Metrics> metrics = {};
   };
 
   class Dial;
@@ -79,6 +81,10 @@ class TcpConnectionPool {
   void Put(TcpConnection connection);
   // A connection to it turned out dead: so may be the idle ones, and the gateway.
   void Distrust(const SocketAddress& gateway);
+  // A dead connection is about to be replaced.
+  void CountReconnect() const {
+    Count(options_.metrics, Metric::kReconnects, {LabelValue::Transport("tcp")});
+  }
   // Has an idle connection.
   bool Warm(const SocketAddress& gateway) const;
 

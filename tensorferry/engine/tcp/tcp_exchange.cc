@@ -169,6 +169,7 @@ TcpExchange::Progress TcpExchange::ConnectionFailed(const absl::Status& why) {
   const bool was_idle = connection_.cached();
   connection_.Close();
   if (!was_idle || fresh_) return AddressFailed(why);
+  pool_->CountReconnect();
   pool_->Distrust(gateway());
   fresh_ = true;
   state_ = State::kDialing;

@@ -86,6 +86,10 @@ class Engine final : public TcpExportEngine {
   void Close(Peer& peer);
   void Enqueue(Peer& peer);
   void ReportBadPeer(const TcpServedConnection& connection);
+  void CountConnection(LabelValue result) {
+    Count(options_.metrics, Metric::kHandshakes,
+          {ProcessEnd::kGateway, LabelValue::Transport("tcp"), result});
+  }
 
   const TcpExportOptions options_;
   const SocketAddress bound_;
@@ -283,6 +287,7 @@ bool Engine::AcceptOne() {
       // An end at once is better for the reader than silence until its deadline.
       spare_.Reset();
       const bool closed = static_cast<bool>(accept());
+      if (closed) CountConnection(Reason::kNoMemory);
       spare_.Reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
       if (!closed || !spare_) PauseAccept(RealClock().Now());
       return false;
@@ -303,8 +308,11 @@ void Engine::Adopt(UniqueFd fd, const SocketAddress& address) {
   // What is refused counts apart: it must not keep readers out for longer than the crowd lasts.
   const bool crowded = peers_.size() - refused_ >= options_.max_connections;
   const bool refuse = crowded && !EvictIdle(/*refused=*/false);
-  if (refuse && refused_ >= kRefusable && !EvictIdle(/*refused=*/true)) return;
+  if (refuse && refused_ >= kRefusable && !EvictIdle(/*refused=*/true)) {
+    return CountConnection(Reason::kBusy);
+  }
   if (refuse) ++refused_;
+  CountConnection(refuse ? LabelValue(Reason::kBusy) : absl::OkStatus());
   TuneTcpSocket(fd.get(), options_.stall_timeout);
   Peer& peer = peers_.emplace_back(std::move(fd), address, refuse);
   peer.self = std::prev(peers_.end());

@@ -18,6 +18,7 @@
 #include "tensorferry/base/log.h"
 #include "tensorferry/base/net.h"
 #include "tensorferry/engine/export_engine.h"
+#include "tensorferry/metrics/metrics.h"
 
 namespace tensorferry::engine {
 
@@ -29,6 +30,7 @@ struct TcpExportOptions {
   Duration spin = std::chrono::microseconds(100);
   Duration stall_timeout = std::chrono::seconds(10);
   LogSink log = {};
+  std::shared_ptr<Metrics> metrics = {};  // counts handshakes; null: nobody does
 };
 
 class TcpExportEngine : public ExportEngine {

@@ -155,7 +155,8 @@ class Engine final : public PullEngine {
                .connect_timeout = options.connect_timeout,
                .backoff_min = options.backoff_min,
                .backoff_max = options.backoff_max,
-               .log = options.log}) {}
+               .log = options.log,
+               .metrics = options.metrics}) {}
 
   std::string_view transport() const override { return "tcp"; }
   bool borrows() const override { return false; }

@@ -18,6 +18,7 @@
 #include "tensorferry/base/log.h"
 #include "tensorferry/base/net.h"
 #include "tensorferry/engine/pull_engine.h"
+#include "tensorferry/metrics/metrics.h"
 
 namespace tensorferry::engine {
 
@@ -31,6 +32,7 @@ struct TcpPullOptions {
   Duration backoff_min = std::chrono::milliseconds(100);
   Duration backoff_max = std::chrono::seconds(5);
   LogSink log = {};
+  std::shared_ptr<Metrics> metrics = {};  // counts handshakes; null: nobody does
 };
 
 std::unique_ptr<PullEngine> CreateTcpPullEngine(const TcpPullOptions& options);
