@@ -1,5 +1,5 @@
-# Installs the library with its headers, the gRPC side (component grpc of find_package) and the command,
-# and what CMake and pkg-config need to find them wherever the prefix is moved to.
+# Installs the library with its headers, the gRPC side and the Prometheus side (components grpc and prometheus of
+# find_package) and the command, and what CMake and pkg-config need to find them wherever the prefix is moved to.
 include(CMakePackageConfigHelpers)
 
 set(tensorferry_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tensorferry)
@@ -13,7 +13,8 @@ install(TARGETS tensorferry_nixl_agent DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/t
 install(EXPORT tensorferryTargets NAMESPACE tensorferry:: DESTINATION ${tensorferry_cmake_dir})
 install(DIRECTORY tensorferry/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensorferry
         FILES_MATCHING PATTERN "*.h"
-        PATTERN "*_testing.h" EXCLUDE PATTERN "testdata" EXCLUDE PATTERN "grpc" EXCLUDE)
+        PATTERN "*_testing.h" EXCLUDE PATTERN "testdata" EXCLUDE PATTERN "grpc" EXCLUDE
+        PATTERN "prometheus" EXCLUDE)
 
 if(TENSORFERRY_BUILD_TOOLS)
   set_target_properties(tensorferry_grpc PROPERTIES INSTALL_RPATH "$ORIGIN")
@@ -26,6 +27,14 @@ if(TENSORFERRY_BUILD_TOOLS)
   install(DIRECTORY tensorferry/grpc/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensorferry/grpc
           FILES_MATCHING PATTERN "*.h" PATTERN "*_testing.h" EXCLUDE
           PATTERN "capabilities_proto.h" EXCLUDE)
+
+  set_target_properties(tensorferry_prometheus PROPERTIES INSTALL_RPATH "$ORIGIN")
+  install(TARGETS tensorferry_prometheus EXPORT tensorferryPrometheusTargets)
+  install(EXPORT tensorferryPrometheusTargets NAMESPACE tensorferry::
+          DESTINATION ${tensorferry_cmake_dir})
+  install(DIRECTORY tensorferry/prometheus/
+          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensorferry/prometheus
+          FILES_MATCHING PATTERN "*.h" PATTERN "*_testing.h" EXCLUDE)
 
   file(RELATIVE_PATH libraries_from_command
        ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})

@@ -25,6 +25,7 @@ class Running:
 
     def __init__(self, command: Path, *args: str | Path, prefix: Sequence[str] = ()) -> None:
         self.listen = ""
+        self.ready: Event = {}
         self.process = subprocess.Popen(
             [*prefix, str(command), *map(str, args)],
             stdin=subprocess.PIPE,
@@ -69,6 +70,13 @@ class Running:
             event = self.next()
             if wanted(event):
                 return event
+
+    def metrics_on_stderr(self) -> str:
+        """Where `send --metrics` serves them, which it says in its first line there."""
+        assert self.process.stderr is not None
+        line = self.process.stderr.readline()
+        assert "metrics at http://" in line, line
+        return line.partition("http://")[2].removesuffix("/metrics\n")
 
     def say(self, line: str) -> None:
         assert self.process.stdin is not None
@@ -137,6 +145,7 @@ def exporter(
     with Running(command, "export", "--json", *options, *args, prefix=prefix) as running:
         ready = running.next()
         assert ready["event"] == "ready", ready
+        running.ready = ready
         running.listen = ready["listen"]
         yield running
 
@@ -150,6 +159,7 @@ def worker(command: Path, *args: str | Path, prefix: Sequence[str] = ()) -> Iter
     with Running(command, "worker", "--json", *options, *args, prefix=prefix) as running:
         ready = running.next()
         assert ready["event"] == "ready", ready
+        running.ready = ready
         running.listen = ready["listen"]
         yield running
 

@@ -21,6 +21,7 @@
 #include "tensorferry/base/text.h"
 #include "tensorferry/exporter/exporter.h"
 #include "tools/export_session.h"
+#include "tools/metrics_flag.h"
 #include "tools/nixl_engines.h"
 #include "tools/output.h"
 #include "tools/settings.h"
@@ -38,6 +39,7 @@ struct ExportArguments {
   uint64_t arena_bytes = ExporterOptions{}.arena_bytes;
   double ttl = std::chrono::duration<double>(ExporterOptions{}.lease_ttl).count();
   uint32_t readers = 1;
+  std::string metrics;
   bool json = false;
 };
 
@@ -103,12 +105,14 @@ std::string ForPeople(const nlohmann::ordered_json& event) {
 
 absl::StatusOr<std::unique_ptr<Exporter>> Start(const ExportArguments& arguments,
                                                 const std::string& local_socket, EventQueue* events,
+                                                const std::shared_ptr<Metrics>& metrics,
                                                 std::string* nixl_listen) {
   ExporterOptions options;
   options.log = PrintLog("export");
+  options.metrics = metrics;
   if (Contains(arguments.engines, "nixl")) {
-    absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> nixl =
-        OpenNixlExport(arguments.nixl, arguments.listen, arguments.agent_name, options.log);
+    absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> nixl = OpenNixlExport(
+        arguments.nixl, arguments.listen, arguments.agent_name, options.log, metrics);
     if (!nixl.ok()) return nixl.status();
     *nixl_listen = (*nixl)->address().ToString();
     options.engines.push_back(*std::move(nixl));
@@ -142,11 +146,13 @@ void Serve(const EndSignals& signals, EventQueue* events, ExportSession* session
 
 int Export(const ExportArguments& arguments) {
   const EndSignals signals;
+  const absl::StatusOr<ServedMetrics> served = ServeMetrics(arguments.metrics);
+  if (!served.ok()) return Fail("export", served.status());
   const LocalSocket local_socket(arguments.local_socket);
   EventQueue events;  // outlives the exporter, whose threads use it
   std::string nixl_listen;
   absl::StatusOr<std::unique_ptr<Exporter>> exporter =
-      Start(arguments, local_socket.path(), &events, &nixl_listen);
+      Start(arguments, local_socket.path(), &events, served->metrics, &nixl_listen);
   if (!exporter.ok()) return Fail("export", exporter.status());
 
   const bool json = arguments.json || ::isatty(STDOUT_FILENO) == 0;
@@ -157,11 +163,13 @@ int Export(const ExportArguments& arguments) {
   const bool local = std::find(transports.begin(), transports.end(), "local") != transports.end();
   const std::string listen = nixl_listen.empty() ? (*exporter)->listen_address() : nixl_listen;
   using Json = nlohmann::ordered_json;
-  print({{"event", "ready"},
-         {"listen", listen.empty() ? Json(nullptr) : Json(listen)},
-         {"local_socket", local ? Json(local_socket.path()) : Json(nullptr)},
-         {"transports", transports},
-         {"arena_bytes", arguments.arena_bytes}});
+  Json ready = {{"event", "ready"},
+                {"listen", listen.empty() ? Json(nullptr) : Json(listen)},
+                {"local_socket", local ? Json(local_socket.path()) : Json(nullptr)},
+                {"transports", transports},
+                {"arena_bytes", arguments.arena_bytes}};
+  if (served->server) ready["metrics"] = served->address();
+  print(ready);
   ExportSession session(exporter->get(), arguments.readers, !nixl_listen.empty(), print);
   Serve(signals, &events, &session);
   (*exporter)->Close();
@@ -202,6 +210,7 @@ void AddExportCommand(CLI::App& app, int* exit_code) {
   verb->add_option("--readers", arguments->readers, "how many readers end a lease")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  AddMetricsFlag(verb, &arguments->metrics);
   verb->add_flag("--json", arguments->json, "JSON on a terminal, too");
   verb->callback([arguments, exit_code] {
     if (arguments->engines.empty()) arguments->engines = {"local", "tcp"};

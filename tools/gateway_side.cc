@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<GatewaySide>> GatewaySide::Create(
   std::unique_ptr<GatewaySide> side(new GatewaySide(options));
   if (absl::Status s = side->Connect(); !s.ok()) return s;
   if (absl::Status s = side->StartExporter(); !s.ok()) return s;
-  SenderOptions sender{.log = options.log};
+  SenderOptions sender{.log = options.log, .metrics = options.metrics};
   if (options.files) {
     absl::StatusOr<std::shared_ptr<engine::ShmFiles>> files =
         engine::ShmFiles::Open({.log = options.log});
@@ -88,6 +88,7 @@ absl::Status GatewaySide::StartExporter() {
   options.arena_bytes = options_.arena_bytes;
   options.lease_ttl = options_.lease_ttl;
   options.log = options_.log;
+  options.metrics = options_.metrics;
   if (options_.shm) options.local_socket = options_.local_socket;
   if (options_.remote || options_.nixl) {
     std::string listen = options_.listen;
@@ -100,8 +101,8 @@ absl::Status GatewaySide::StartExporter() {
     }
     if (options_.remote) options.listen = listen;
     if (options_.nixl) {
-      absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> nixl =
-          OpenNixlExport(options_.nixl_flags, listen, /*agent_name=*/{}, options_.log);
+      absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> nixl = OpenNixlExport(
+          options_.nixl_flags, listen, /*agent_name=*/{}, options_.log, options_.metrics);
       if (!nixl.ok()) return nixl.status();
       options.engines.push_back(*std::move(nixl));
     }
@@ -156,10 +157,13 @@ absl::StatusOr<Delivery> GatewaySide::Send(const Outgoing& tensor, const LanePol
   item->set_modality(smg::grpc::common::IMAGE);
   item->add_placeholders()->set_length(1);
   auto* data = item->mutable_encoder_input();
-  absl::StatusOr<Attachment> sent = sender_->Attach(
-      lease, **worker,
-      {.dtype = tensor.dtype, .shape = tensor.shape, .worker = options_.to, .policy = policy},
-      data);
+  absl::StatusOr<Attachment> sent = sender_->Attach(lease, **worker,
+                                                    {.dtype = tensor.dtype,
+                                                     .shape = tensor.shape,
+                                                     .worker = options_.to,
+                                                     .policy = policy,
+                                                     .request = request.request_id()},
+                                                    data);
   const Instant began = clock.Now();
   std::optional<PullFailure> failure;
   while (sent.ok()) {
@@ -173,8 +177,9 @@ absl::StatusOr<Delivery> GatewaySide::Send(const Outgoing& tensor, const LanePol
       std::optional<PullFailure> reported = ReadPullFailure(context);
       if (!reported && (*worker)->stock()) reported = ReadStockPullFailure(status);
       if (!reported || failure) {
-        return Annotate(reported ? reported->ToStatus() : FromGrpc(status, context),
-                        StrCat("worker ", options_.to));
+        const absl::Status why = reported ? reported->ToStatus() : FromGrpc(status, context);
+        sender_->Ended(*sent, why);
+        return Annotate(why, StrCat("worker ", options_.to));
       }
       failure = reported;
       sent = sender_->AttachInline(lease, *sent, *failure, data);
@@ -197,6 +202,7 @@ absl::StatusOr<Delivery> GatewaySide::Send(const Outgoing& tensor, const LanePol
                                [](char a, uint8_t b) { return static_cast<uint8_t>(a) == b; });
       }
     }
+    sender_->Ended(*sent, absl::OkStatus(), delivery.transport);
     return delivery;
   }
   if (ReasonOf(sent.status()) == Reason::kArenaFull) {

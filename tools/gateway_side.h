@@ -51,6 +51,7 @@ struct GatewaySideOptions {
   Duration timeout = std::chrono::seconds(30);  // of one request
   Duration lease_ttl = ExporterOptions{}.lease_ttl;
   LogSink log = {};
+  std::shared_ptr<Metrics> metrics = {};
 };
 
 // One tensor to send.

@@ -26,7 +26,8 @@ void AddNixlExportFlags(CLI::App* verb, NixlFlags* flags) {
 
 absl::StatusOr<std::unique_ptr<engine::PullEngine>> OpenNixlPull(const NixlFlags& flags,
                                                                  const AllowList& allow,
-                                                                 const LogSink& log) {
+                                                                 const LogSink& log,
+                                                                 std::shared_ptr<Metrics> metrics) {
   KeepUcxOffStandardOutput();
   absl::StatusOr<std::shared_ptr<const engine::NixlLibrary>> library =
       engine::NixlLibrary::Open(NixlLibrarySettings(flags.lib));
@@ -34,12 +35,13 @@ absl::StatusOr<std::unique_ptr<engine::PullEngine>> OpenNixlPull(const NixlFlags
   engine::NixlPullOptions options;
   options.allow = allow;
   options.log = log;
+  options.metrics = std::move(metrics);
   return engine::CreateNixlPullEngine(*std::move(library), options);
 }
 
 absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> OpenNixlExport(
     const NixlFlags& flags, const std::string& listen, const std::string& agent_name,
-    const LogSink& log) {
+    const LogSink& log, std::shared_ptr<Metrics> metrics) {
   const absl::StatusOr<SocketAddress> address = SocketAddress::Parse(listen);
   if (!address.ok()) return Annotate(address.status(), "--listen");
   engine::NixlExportOptions options;
@@ -50,6 +52,7 @@ absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> OpenNixlExport(
   options.in_process = flags.in_process;
   if (flags.in_process) KeepUcxOffStandardOutput();
   options.log = log;
+  options.metrics = std::move(metrics);
   return engine::NixlExportEngine::Create(options);
 }
 

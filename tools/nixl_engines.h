@@ -16,6 +16,7 @@
 #include "tensorferry/base/net.h"
 #include "tensorferry/engine/nixl/nixl_export_engine.h"
 #include "tensorferry/engine/pull_engine.h"
+#include "tensorferry/metrics/metrics.h"
 
 namespace CLI {
 class App;
@@ -33,13 +34,13 @@ void AddNixlFlags(CLI::App* verb, NixlFlags* flags);
 void AddNixlExportFlags(CLI::App* verb, NixlFlags* flags);
 
 // kLaneOff, in one line, where there is no NIXL.
-absl::StatusOr<std::unique_ptr<engine::PullEngine>> OpenNixlPull(const NixlFlags& flags,
-                                                                 const AllowList& allow,
-                                                                 const LogSink& log);
+absl::StatusOr<std::unique_ptr<engine::PullEngine>> OpenNixlPull(
+    const NixlFlags& flags, const AllowList& allow, const LogSink& log,
+    std::shared_ptr<Metrics> metrics = {});
 // `agent_name` empty: the stock one.
 absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> OpenNixlExport(
     const NixlFlags& flags, const std::string& listen, const std::string& agent_name,
-    const LogSink& log);
+    const LogSink& log, std::shared_ptr<Metrics> metrics = {});
 
 }  // namespace tensorferry::tools
 

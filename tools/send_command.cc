@@ -21,6 +21,7 @@
 #include "tensorferry/policy/encoder_dtype.h"
 #include "tools/gateway_side.h"
 #include "tools/input/input.h"
+#include "tools/metrics_flag.h"
 #include "tools/output.h"
 #include "tools/setting_flags.h"
 #include "tools/settings.h"
@@ -47,6 +48,7 @@ struct SendOptions {
   NixlFlags nixl;
   bool assume_pull = false;
   bool allow_fallback = false;
+  std::string metrics;
   bool json = false;
 };
 
@@ -238,6 +240,11 @@ int Send(const SendOptions& options) {
   for (const auto& [file, status] : opened.refused) report.Failed(file, status);
   if (opened.inputs.empty()) return kFailed;
 
+  const absl::StatusOr<ServedMetrics> served = ServeMetrics(options.metrics);
+  if (!served.ok()) return Fail("send", served.status());
+  if (served->server) {
+    PrintError("send", StrCat("metrics at http://", served->address(), "/metrics"));
+  }
   const LocalSocket local_socket(options.local_socket);
   const auto serves = [&](Mode mode) {
     const bool others =
@@ -259,7 +266,8 @@ int Send(const SendOptions& options) {
       .timeout =
           std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.timeout)),
       .lease_ttl = settings->slot_ttl(),
-      .log = PrintLog("send")};
+      .log = PrintLog("send"),
+      .metrics = served->metrics};
   std::atomic<GatewaySide*> active = nullptr;
   const EndWatch watch(signals, [&] {
     GatewaySide* const side_now = active;
@@ -347,6 +355,7 @@ void AddSendCommand(CLI::App& app, int* exit_code) {
   verb->add_option("--timeout", options->timeout, "seconds for one request")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  AddMetricsFlag(verb, &options->metrics);
   verb->add_flag("--json", options->json, "one JSON object a line");
   verb->callback([options, verb, exit_code] {
     options->lane_given = verb->count("--lane") > 0;

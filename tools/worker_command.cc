@@ -24,6 +24,7 @@
 #include "tensorferry/base/text.h"
 #include "tensorferry/grpc/transport_service.h"
 #include "tensorferry/worker/describe.h"
+#include "tools/metrics_flag.h"
 #include "tools/nixl_engines.h"
 #include "tools/output.h"
 #include "tools/serve/encoder_service.h"
@@ -51,6 +52,7 @@ struct WorkerOptions {
   double token_time = 0;
   double drain = 30;
   JournalOptions journal;
+  std::string metrics;
 };
 
 // gRPC only says that it failed; the system says why.
@@ -102,7 +104,10 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
   if (absl::Status s = CheckListenable(options.listen); !s.ok()) return s;
   Journal journal(options.journal);
   if (absl::Status s = journal.Prepare(); !s.ok()) return s;
+  const absl::StatusOr<ServedMetrics> served = ServeMetrics(options.metrics);
+  if (!served.ok()) return served.status();
   PullerOptions puller_options;
+  puller_options.metrics = served->metrics;
   puller_options.allow = *AllowList::Parse(options.allow);
   puller_options.log = PrintLog("worker");
   puller_options.local = Takes(options, Lane::kShm) && Contains(options.engines, "local");
@@ -112,7 +117,7 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
   puller_options.tcp = Takes(options, Lane::kRemote) && Contains(options.engines, "tcp");
   if (Takes(options, Lane::kRemote) && Contains(options.engines, "nixl")) {
     absl::StatusOr<std::unique_ptr<engine::PullEngine>> nixl =
-        OpenNixlPull(options.nixl, puller_options.allow, puller_options.log);
+        OpenNixlPull(options.nixl, puller_options.allow, puller_options.log, served->metrics);
     if (nixl.ok()) {
       puller_options.engines.push_back(*std::move(nixl));
     } else {
@@ -126,7 +131,7 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
   absl::StatusOr<std::unique_ptr<Puller>> puller = Puller::Create(std::move(puller_options));
   if (!puller.ok()) return puller.status();
 
-  const Receiver receiver(puller->get());
+  const Receiver receiver(puller->get(), served->metrics);
   const Capabilities capabilities = DescribeWorker(puller->get(), options.max_message_bytes);
   TransportService transport(capabilities);
   WorkQueue queue(2);
@@ -165,15 +170,18 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
   std::vector<std::string> lanes;
   for (const Lane lane : capabilities.lanes) lanes.emplace_back(LaneName(lane));
   if (options.journal.json) {
-    PrintJson({{"event", "ready"},
-               {"listen", listen},
-               {"serve", options.serve},
-               {"lanes", lanes},
-               {"transports", capabilities.transports},
-               {"landing_bytes", capabilities.landing_bytes},
-               {"pid", ::getpid()}});
+    nlohmann::ordered_json ready = {{"event", "ready"},
+                                    {"listen", listen},
+                                    {"serve", options.serve},
+                                    {"lanes", lanes},
+                                    {"transports", capabilities.transports},
+                                    {"landing_bytes", capabilities.landing_bytes},
+                                    {"pid", ::getpid()}};
+    if (served->server) ready["metrics"] = served->address();
+    PrintJson(ready);
   } else {
     PrintLine(StrCat(options.serve, " worker at ", listen, " takes ", absl::StrJoin(lanes, ", ")));
+    if (served->server) PrintLine(StrCat("metrics at http://", served->address(), "/metrics"));
   }
 
   pollfd ended{end.fd(), POLLIN, 0};
@@ -289,6 +297,7 @@ void AddWorkerCommand(CLI::App& app, int* exit_code) {
   verb->add_option("--drain", options->drain, "seconds that SIGTERM leaves to requests under way")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  AddMetricsFlag(verb, &options->metrics);
   verb->add_flag("--json", options->journal.json, "one JSON object a line");
   verb->callback([options, verb, exit_code] { *exit_code = Work(*verb, *options); });
 }

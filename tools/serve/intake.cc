@@ -27,7 +27,8 @@ void Intake::Start(Done done) {
   left_ = tensors_.size();
   if (tensors_.empty()) return Finish();
   for (Entry& entry : tensors_) {
-    entry.receive(*options_->receiver, {.timeout = budget_, .cancel = cancel_, .key = entry.key},
+    entry.receive(*options_->receiver,
+                  {.timeout = budget_, .cancel = cancel_, .key = entry.key, .request = request_id_},
                   [intake = shared_from_this(), &entry](absl::StatusOr<Tensor> tensor) {
                     const Duration took = intake->clock_.Now() - intake->began_;
                     // Hashing takes longer than a puller's or gRPC's thread may be held up.
