@@ -586,6 +586,7 @@ absl::StatusOr<engine::PinnedBytes> ExporterCore::Open(const wire::LeaseRef& ref
   if (book_.NextDeadline() <= Now()) book_.Advance(Now());
   const absl::StatusOr<arena::LeaseBlock> block = book_.Open(ref, offset, length);
   Settle(std::move(lock));
+  Count(options_.metrics, Metric::kLeaseReads, {block.status()});
   if (!block.ok()) return block.status();
   return engine::PinnedBytes({At(block->payload_offset), length}, [this, id = ref.id] {
     std::unique_lock<std::mutex> unpin_lock(mu_);

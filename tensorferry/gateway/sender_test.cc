@@ -530,8 +530,8 @@ TEST_F(NixlSenderTest, WhileMuchOfTheArenaRestsBytesGoInline) {
 TYPED_TEST(SenderTest, LogsLaneAndReason) {
   std::vector<std::string> lines;
   const Sender sender(&*this->gateway_, {.log = [&](LogLevel level, std::string_view line) {
-    EXPECT_EQ(level, LogLevel::kDebug);
-    lines.emplace_back(line);
+    // Of fallbacks see SendCountsTest.
+    if (level == LogLevel::kDebug) lines.emplace_back(line);
   }});
   const auto first = sender.Attach(this->lease_, WorkerElsewhere(),
                                    {.dtype = Dtype::kUint8, .shape = {kBytes}}, &this->data_);

@@ -114,6 +114,8 @@ enum class MetricEnd : uint8_t { kGateway, kWorker, kBoth };
     "From staging a tensor to the end of its lease")                                               \
   X(kHeapFallbacks, "tensorferry_heap_fallbacks_total", kCounter, kGateway, (),                    \
     "Tensors staged on the heap since the arena had no room: workers cannot fetch them there")     \
+  X(kLeaseReads, "tensorferry_lease_reads_total", kCounter, kGateway, (kResult),                   \
+    "Reads that workers asked this gateway for (over tcp), by its answer; a big tensor is two")    \
   X(kNotifications, "tensorferry_nixl_notifications_total", kCounter, kGateway, (kKind),           \
     "What workers said of READs; late: of no lease that can still be read; bad: no key")           \
   X(kAgentRestarts, "tensorferry_nixl_agent_restarts_total", kCounter, kGateway, (),               \

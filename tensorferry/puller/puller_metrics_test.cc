@@ -66,6 +66,7 @@ TEST_F(PullerMetricsTest, CountsWhatArrivesByTransport) {
   // Each end counts its own side of the two connections.
   EXPECT_EQ(Handshakes(*metrics_, "worker", "local"), 1);
   EXPECT_EQ(Handshakes(*metrics_, "worker", "tcp"), 1);
+  EXPECT_EQ(gateway_metrics_->ValueOf(Metric::kLeaseReads, {absl::OkStatus()}), 1U);
   // The gateway's thread may still be at it.
   while (Handshakes(*gateway_metrics_, "gateway", "local") != 1) std::this_thread::yield();
   EXPECT_EQ(Handshakes(*gateway_metrics_, "gateway", "tcp"), 1);
@@ -77,6 +78,7 @@ TEST_F(PullerMetricsTest, CountsWhatDoesNotArriveByItsReason) {
   lease_ = Lease();
   ASSERT_FALSE(puller->Pull(handle, kPatient).ok());
   EXPECT_EQ(Received("remote", "tcp", "lease_ended"), 1);
+  EXPECT_EQ(gateway_metrics_->ValueOf(Metric::kLeaseReads, {Reason::kLeaseEnded}), 1U);
   ASSERT_FALSE(
       puller->Pull({.transport = "sesame", .descriptor = "x", .nbytes = 1}, kPatient).ok());
   EXPECT_EQ(Received("none", "none", "unknown_transport"), 1);
