@@ -48,6 +48,7 @@ def test_find_package(prefix: Path, tmp_path: Path) -> None:
     consumer = cmake_build(tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}")
     assert run(consumer, tmp_path / "socket") == EXPECTED
     assert run(consumer.with_name("grpc_consumer")) == "3 too many dimensions\n"
+    assert run(consumer.with_name("metrics_consumer")) == "127.0.0.1 2\n"
 
 
 def test_find_package_refuses_another_minor_version(prefix: Path, tmp_path: Path) -> None:
