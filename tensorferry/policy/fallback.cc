@@ -16,6 +16,7 @@ Kind KindOf(LaneReason reason) {
     case LaneReason::kArenaFull:
     case LaneReason::kDuplicateKey:
     case LaneReason::kShutDown:
+    case LaneReason::kStarting:
     case LaneReason::kResting:
     case LaneReason::kAgentRestarted:
     case LaneReason::kOverLanding:
@@ -55,7 +56,10 @@ std::optional<LaneReason> ReasonAgainst(const LaneDecision& decision, Lane lane)
 std::optional<Lane> LaneWithoutTrouble(const LaneQuery& query) {
   Capabilities worker = query.worker;
   worker.landing_bytes = std::max(worker.landing_bytes, query.tensor.nbytes);
-  LaneQuery untroubled{query.policy, query.gateway, worker, query.tensor};
+  GatewayFacts gateway = query.gateway;
+  gateway.transports.insert(gateway.transports.end(), gateway.starting.begin(),
+                            gateway.starting.end());
+  LaneQuery untroubled{query.policy, gateway, worker, query.tensor};
   untroubled.tensor.unexported.reset();
   untroubled.tensor.against_nixl.reset();
   untroubled.tensor.file_failed = false;

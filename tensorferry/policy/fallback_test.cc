@@ -124,6 +124,12 @@ INSTANTIATE_TEST_SUITE_P(
                           s.tensor.unexported = R::kArenaFull;
                         },
                         {}},
+                    Row{"an_engine_that_does_not_run_yet",
+                        [](Situation& s) {
+                          s.gateway.transports = {"tcp"};
+                          s.gateway.starting = {"local"};
+                        },
+                        Fallback{kShm, kRemote, R::kStarting}},
                     Row{"over_landing",
                         [](Situation& s) {
                           s.worker.host.boot_id = {9};
