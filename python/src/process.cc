@@ -1,6 +1,5 @@
 #include "python/src/process.h"
 
-#include <cxxabi.h>
 #include <nanobind/nanobind.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -20,15 +19,22 @@ bool InterpreterIsEnding() {
 #endif
 }
 
-// Calls what takes the GIL.
-template <typename Take>
-auto TakeGil(const Take& take) {
-  try {
-    return take();
-  } catch (abi::__forced_unwind&) {
-    // It may neither be swallowed nor go on. The main thread is ending the process.
-    while (true) ::pause();
+// The main thread is ending the process, and this one is being unwound, which may not go on.
+struct StopsForGood {
+  bool done = false;
+  ~StopsForGood() {
+    while (!done) ::pause();
   }
+};
+
+// Calls what takes the GIL, or may take it again. A destructor stops it, since nothing may catch this unwinding where
+// another exception is being handled; a function of its own, since a caller that is noexcept might do without it.
+template <typename What>
+[[gnu::noinline]] auto OrStop(const What& what) {
+  StopsForGood unless;
+  const auto result = what();
+  unless.done = true;
+  return result;
 }
 
 }  // namespace
@@ -50,13 +56,24 @@ void RequireOwnProcess() {
 
 void WithGil(const std::function<void()>& what) {
   if (IsForked() || InterpreterIsEnding()) return;
-  const PyGILState_STATE state = TakeGil(&PyGILState_Ensure);
+  const PyGILState_STATE state = OrStop(&PyGILState_Ensure);
   what();
   PyGILState_Release(state);
 }
 
 NoGil::~NoGil() {
-  TakeGil([this] { PyEval_RestoreThread(state_); });
+  OrStop([this] {
+    PyEval_RestoreThread(state_);
+    return true;
+  });
+}
+
+nanobind::object Call(nanobind::handle callable, const nanobind::tuple& arguments,
+                      const nanobind::dict& named) {
+  PyObject* const result =
+      OrStop([&] { return PyObject_Call(callable.ptr(), arguments.ptr(), named.ptr()); });
+  if (result == nullptr) throw nanobind::python_error();
+  return nanobind::steal(result);
 }
 
 bool InterruptedBySignal() {

@@ -9,7 +9,7 @@
 #ifndef TENSORFERRY_PYTHON_SRC_PROCESS_H_
 #define TENSORFERRY_PYTHON_SRC_PROCESS_H_
 
-#include <Python.h>
+#include <nanobind/nanobind.h>
 
 #include <functional>
 #include <memory>
@@ -28,7 +28,7 @@ void RequireOwnProcess();
 void WithGil(const std::function<void()>& what);
 
 // Lets other threads run Python until its end. A thread that comes back while the interpreter ends stops there for good:
-// Python before 3.14 unwinds it instead, which ends the process when it meets one of C++'s many noexcept functions.
+// Python before 3.14 unwinds it instead, through destructors that need the GIL and functions that are noexcept.
 class NoGil {
  public:
   NoGil() : state_(PyEval_SaveThread()) {}
@@ -39,6 +39,10 @@ class NoGil {
  private:
   PyThreadState* const state_;
 };
+
+// Calls what may be written in Python, where a thread may have to stop likewise. python_error.
+nanobind::object Call(nanobind::handle callable, const nanobind::tuple& arguments,
+                      const nanobind::dict& named = nanobind::dict());
 
 // Runs the handlers of signals that have come, in the main thread; true when one of them has raised, which is then the
 // error that is set. Without the GIL.

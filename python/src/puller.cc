@@ -84,7 +84,7 @@ void Answer(const std::shared_ptr<PyHold>& callback, const absl::Status& status,
       } else {
         error = ErrorObject(status);
       }
-      nb::borrow(callback->get())(value, error);
+      Call(callback->get(), nb::make_tuple(value, error));
     } catch (nb::python_error& e) {
       e.discard_as_unraisable("tensorferry: the end of an asynchronous pull");
     }

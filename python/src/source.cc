@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "python/src/errors.h"
+#include "python/src/process.h"
 #include "tensorferry/base/dtype.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
@@ -61,7 +62,9 @@ std::string DtypeOfDlpack(const DLDataType& type) {
 // None: it does not take the argument, as objects of before DLPack 1.0.
 std::optional<nb::object> VersionedCapsule(nb::handle object) {
   try {
-    return object.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0));
+    nb::dict named;
+    named["max_version"] = nb::make_tuple(1, 0);
+    return Call(object.attr("__dlpack__"), nb::tuple(), named);
   } catch (const nb::python_error& e) {
     if (!e.matches(PyExc_TypeError)) throw;
     return std::nullopt;
@@ -112,7 +115,7 @@ void Source::ReadBuffer() {
 
 void Source::ReadDlpack(nb::handle object, Use use) {
   if (nb::hasattr(object, "__dlpack_device__")) {
-    const auto device = nb::cast<nb::tuple>(object.attr("__dlpack_device__")());
+    const auto device = nb::cast<nb::tuple>(Call(object.attr("__dlpack_device__"), nb::tuple()));
     const int type = nb::cast<int>(nb::int_(device[0]));
     if (type != kDLCPU && type != kDLCUDAHost) {
       ThrowError(Reason::kBadInput, StrCat("the tensor is on a device (DLPack type ", type,
@@ -120,7 +123,7 @@ void Source::ReadDlpack(nb::handle object, Use use) {
     }
   }
   const std::optional<nb::object> versioned = VersionedCapsule(object);
-  capsule_ = versioned ? *versioned : object.attr("__dlpack__")();
+  capsule_ = versioned ? *versioned : Call(object.attr("__dlpack__"), nb::tuple());
   // It stays a capsule that nobody took, so that its own destructor gives the tensor back.
   const DLTensor* tensor = nullptr;
   if (PyCapsule_IsValid(capsule_.ptr(), kVersionedCapsule) != 0) {
