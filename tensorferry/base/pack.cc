@@ -54,9 +54,9 @@ template <typename From>
 class Packer {
  public:
   Packer(const StridedTensor& tensor, Convert<From> convert, uint64_t item_bytes, std::byte* out)
-      : dimensions_(Simplified(tensor)), convert_(convert), item_bytes_(item_bytes), out_(out) {
-    Walk(static_cast<const From*>(tensor.data), 0);
-  }
+      : dimensions_(Simplified(tensor)), convert_(convert), item_bytes_(item_bytes), out_(out) {}
+
+  void Pack(const From* from) { Walk(from, 0); }
 
  private:
   void Walk(const From* from, size_t depth) {
@@ -92,7 +92,7 @@ class Packer {
 template <typename From>
 bool PackAs(const StridedTensor& from, Convert<From> convert, Dtype to, std::byte* out) {
   if (convert == nullptr) return false;
-  Packer<From>(from, convert, ItemBytes(to), out);
+  Packer<From>(from, convert, ItemBytes(to), out).Pack(static_cast<const From*>(from.data));
   return true;
 }
 

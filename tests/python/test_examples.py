@@ -89,7 +89,7 @@ def test_settings() -> None:
     variables = {"SMG_RDMA_SLOT_BYTES": "1048576", "SMG_RDMA_LANDING_SLOTS": "4"}
 
     def start(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-W", "error", EXAMPLES / "with_settings.py"]
+        command: list[str | Path] = [sys.executable, "-W", "error", EXAMPLES / "with_settings.py"]
         return subprocess.run(command, env={**ENVIRONMENT, **environment}, capture_output=True, text=True, check=False)
 
     done = start(variables)
