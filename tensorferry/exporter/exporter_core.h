@@ -30,6 +30,8 @@ namespace tensorferry {
 class ExporterCore final : public engine::LeaseSource,
                            public std::enable_shared_from_this<ExporterCore> {
  public:
+  static constexpr uint32_t kMaxLeases = 32768;
+
   static absl::StatusOr<std::shared_ptr<ExporterCore>> Create(ExporterOptions options);
   ~ExporterCore() override;
 
