@@ -18,7 +18,8 @@ ENCODE = "/tokenspeed.grpc.encoder.TokenSpeedEncoder/Encode"
 
 
 @cache
-def _pool() -> descriptor_pool.DescriptorPool:
+def descriptor_set() -> descriptor_pb2.FileDescriptorSet:
+    """Of proto/smg."""
     with tempfile.NamedTemporaryFile() as out:
         subprocess.run(
             [
@@ -31,9 +32,13 @@ def _pool() -> descriptor_pool.DescriptorPool:
             ],
             check=True,
         )
-        files = descriptor_pb2.FileDescriptorSet.FromString(Path(out.name).read_bytes())
+        return descriptor_pb2.FileDescriptorSet.FromString(Path(out.name).read_bytes())
+
+
+@cache
+def _pool() -> descriptor_pool.DescriptorPool:
     pool = descriptor_pool.DescriptorPool()
-    for file in files.file:
+    for file in descriptor_set().file:
         pool.Add(file)
     return pool
 

@@ -1,14 +1,16 @@
 """SMG's published gateway as a process, a model for it that has no weights, and its clients.
 
-with gateway(tmp_path, ["--worker-urls", f"grpc://{worker.listen}"], workers=1) as smg:
-    assert smg.chat(picture)["choices"][0]["finish_reason"] == "stop"
+with gateway(["--worker-urls", f"grpc://{worker.listen}"], workers=1) as smg:
+    status, answer = smg.chat(picture(DATA / "astronaut.png"))
 """
 
 import base64
 import http.client
 import json
+import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BytesIO
@@ -18,8 +20,6 @@ from typing import Any
 import numpy as np
 from peers import ours, stock
 from PIL import Image
-
-SMG = stock.ROOT / ".peers/bin/smg"
 
 # The gateway goes by this name in choosing what to do with pictures.
 MODEL = "llava-1.5-tiny"
@@ -108,6 +108,44 @@ def png(pixels: np.ndarray[Any, Any]) -> bytes:
     return out.getvalue()
 
 
+def as_made(pixels: np.ndarray[Any, Any], dtype: str) -> bytes:
+    """What the gateway makes of such a picture, to the bit: it computes in float32, in this order."""
+    scaled = pixels.transpose(2, 0, 1).astype(np.float32) * np.float32(1 / 255)
+    mean, std = (np.array(values, np.float32)[:, None, None] for values in (MEAN, STD))
+    made = (scaled - mean) * (np.float32(1) / std)
+    if dtype == "bfloat16":
+        bits = made.view(np.uint32)
+        return ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16).tobytes()
+    return made.astype(dtype).tobytes()
+
+
+class Request:
+    """A chat request that is under way."""
+
+    def __init__(self, port: int, body: Any) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ours.LIMIT)
+        headers = {"Content-Type": "application/json"}
+        self._connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+        assert self._connection.sock is not None
+        self._socket: socket.socket = self._connection.sock
+        self._response: http.client.HTTPResponse | None = None
+
+    def response(self) -> http.client.HTTPResponse:
+        """When its headers are here."""
+        self._response = self._response or self._connection.getresponse()
+        return self._response
+
+    def leave(self) -> None:
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self.close()
+
+    def close(self) -> None:
+        if self._response is not None:
+            self._response.close()
+        self._connection.close()
+
+
 class Gateway:
     def __init__(self, arguments: Sequence[str | Path], prefix: Sequence[str]) -> None:
         self.port = stock.free_port()
@@ -115,11 +153,13 @@ class Gateway:
         self.process = subprocess.Popen(
             [
                 *prefix,
-                str(SMG),
+                str(stock.SMG),
                 *("launch", "--host", "127.0.0.1", "--port", str(self.port)),
                 *("--prometheus-host", "127.0.0.1", "--prometheus-port", str(stock.free_port())),
                 *("--policy", "round_robin", "--health-check-interval-secs", "1", "--health-success-threshold", "1"),
                 *("--worker-startup-check-interval", "1", "--disable-retries"),
+                # A worker that is stopped for a while stays one of its workers.
+                *("--health-failure-threshold", "1000"),
                 *map(str, arguments),
             ],
             stdin=subprocess.DEVNULL,
@@ -137,11 +177,8 @@ class Gateway:
         self._log.seek(0)
         return self._log.read().decode(errors="replace")
 
-    def _connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=ours.LIMIT)
-
     def get(self, path: str) -> Any:
-        connection = self._connect()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ours.LIMIT)
         try:
             connection.request("GET", path)
             return json.loads(connection.getresponse().read())
@@ -153,38 +190,48 @@ class Gateway:
         with suppress(OSError, http.client.HTTPException, ValueError):
             known = self.get("/workers").get("workers", [])
             healthy = [w for w in known if w.get("is_healthy") or w.get("status") == "ready"]
+            # It answers 404 until it has the tokenizer, too.
             return len(healthy) >= workers and bool(self.get("/v1/tokenizers").get("tokenizers"))
         return False
 
     def wait_until_ready(self, workers: int) -> None:
-        ours.wait_until(lambda: self._is_ready(workers), "the gateway is ready")
+        until = time.monotonic() + ours.LIMIT
+        while not self._is_ready(workers):
+            assert time.monotonic() < until, self.log()[-3000:]
+            time.sleep(0.02)
 
-    def begin(self, *pictures: np.ndarray[Any, Any], stream: bool = False, **more: Any) -> http.client.HTTPConnection:
-        """A request for an answer; who closes the connection has left."""
+    def begin(self, *pictures: np.ndarray[Any, Any], stream: bool = False, **more: Any) -> Request:
         urls = ["data:image/png;base64," + base64.b64encode(png(pixels)).decode() for pixels in pictures]
         parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
         content = [*parts, {"type": "text", "text": "what is in the picture ?"}]
-        body = {"model": MODEL, "stream": stream, "messages": [{"role": "user", "content": content}], **more}
-        connection = self._connect()
-        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-        return connection
+        messages = [{"role": "user", "content": content}]
+        return Request(self.port, {"model": MODEL, "stream": stream, "messages": messages, **more})
 
     def chat(self, *pictures: np.ndarray[Any, Any], **more: Any) -> tuple[int, Any]:
         """The HTTP status, and what was answered."""
-        connection = self.begin(*pictures, **more)
-        try:
-            response = connection.getresponse()
-            text = response.read().decode()
-        finally:
-            connection.close()
+        request = self.begin(*pictures, **more)
+        response = request.response()
+        text = response.read().decode()
+        request.close()
         return response.status, text if more.get("stream") else json.loads(text)
 
 
 @contextmanager
 def gateway(arguments: Sequence[str | Path], *, workers: int, prefix: Sequence[str] = ()) -> Iterator[Gateway]:
-    running = Gateway(arguments, prefix)
+    with gateways([arguments], workers=workers, prefixes=[prefix]) as (running,):
+        yield running
+
+
+@contextmanager
+def gateways(
+    arguments: Sequence[Sequence[str | Path]], *, workers: int, prefixes: Sequence[Sequence[str]]
+) -> Iterator[list[Gateway]]:
+    """Several, which become ready at the same time."""
+    running = [Gateway(a, prefix) for a, prefix in zip(arguments, prefixes, strict=True)]
     try:
-        running.wait_until_ready(workers)
+        for each in running:
+            each.wait_until_ready(workers)
         yield running
     finally:
-        running.close()
+        for each in running:
+            each.close()

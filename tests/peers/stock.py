@@ -29,6 +29,7 @@ Words = np.ndarray[Any, np.dtype[np.uint64]]
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PYTHON = ROOT / ".peers/bin/python"
+SMG = ROOT / ".peers/bin/smg"
 EXPORTER = ROOT / "build/peers/target/release/stock_exporter"
 
 AGENT_NAME = "smg-gateway-encode"  # of every stock gateway
@@ -44,7 +45,7 @@ _names = (f"peer-{os.getpid()}-{i}" for i in itertools.count())
 
 def missing() -> str | None:
     """Which of the peers is not there."""
-    return next((str(path) for path in (PYTHON, EXPORTER) if not path.exists()), None)
+    return next((str(path) for path in (PYTHON, SMG, EXPORTER) if not path.exists()), None)
 
 
 def nixl_lib() -> Path:
