@@ -20,7 +20,7 @@ LANDING_BYTES = 48 << 20
 # To two exporters, each of which a worker keeps some connections to.
 IDLE_CONNECTIONS = 2 * 8
 # gRPC's own threads, and what those hold, come and go.
-SLACK = 8
+SLACK = 16
 
 
 @pytest.fixture
