@@ -62,7 +62,8 @@ INTERRUPTED = (
 class Raised(Exception): pass
 def raises(*_): raise Raised
 name, handler = sys.argv[1:]
-if handler == "handler": signal.signal(signal.SIGINT, raises)
+# Set in any case: what runs in a shell's background is started with SIGINT ignored.
+signal.signal(signal.SIGINT, raises if handler == "handler" else signal.default_int_handler)
 try:
     call(name, signal.SIGINT)
 except (KeyboardInterrupt, Raised) as error:
