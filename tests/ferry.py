@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,18 @@ def stop(process: subprocess.Popen[Any]) -> None:
     """SIGSTOP, and waits until it counts: the other threads go on until the one that gets the signal has run."""
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+
+
+# What a machine with much else to do may take for something that happens at once.
+LIMIT = 60.0
+
+
+def wait_until(condition: Callable[[], bool], what: str | Callable[[], str]) -> None:
+    """Of what tells nobody when it comes about: a state of the kernel's, or of another process."""
+    until = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < until, f"not in {LIMIT:g} s: {what if isinstance(what, str) else what()}"
+        time.sleep(0.001)
 
 
 class Running:

@@ -3,12 +3,12 @@
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+from ferry import wait_until
 
 
 @dataclass
@@ -65,8 +65,7 @@ def two_hosts() -> Iterator[tuple[Host, Host]]:
             _ip("-n", host.name, "link", "set", end, "up")
         for host, end in ((a, f"{tag}va"), (b, f"{tag}vb")):
             # UCX looks once, when it starts, which interfaces carry.
-            while "state UP" not in _ip("-n", host.name, "link", "show", "dev", end):
-                time.sleep(0.001)
+            wait_until(lambda host=host, end=end: "state UP" in _ip("-n", host.name, "link", "show", "dev", end), end)  # type: ignore[misc]
         yield a, b
     finally:
         for host in made:

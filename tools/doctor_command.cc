@@ -14,6 +14,7 @@
 #include "tensorferry/puller/puller.h"
 #include "tools/gateway_side.h"
 #include "tools/output.h"
+#include "tools/seconds.h"
 #include "tools/settings.h"
 
 namespace tensorferry::tools {
@@ -105,10 +106,9 @@ absl::Status TryHere(Lane lane, const DoctorOptions& doctor) {
   const Lease lease = std::move(staged).Publish({});
   absl::StatusOr<std::string> descriptor = lease.Descriptor();
   if (!descriptor.ok()) return descriptor.status();
-  const absl::StatusOr<View> view = (*puller)->Pull(
-      {.transport = "tensorferry", .descriptor = *descriptor, .nbytes = kTestBytes},
-      {.timeout =
-           std::chrono::duration_cast<Duration>(std::chrono::duration<double>(doctor.timeout))});
+  const absl::StatusOr<View> view =
+      (*puller)->Pull({.transport = "tensorferry", .descriptor = *descriptor, .nbytes = kTestBytes},
+                      {.timeout = ToDuration(doctor.timeout)});
   if (!view.ok()) return view.status();
   if (std::memcmp(view->bytes().data(), lease.bytes().data(), kTestBytes) != 0) {
     return MakeError(Reason::kChecksum, "the bytes that arrived are not those that were sent");

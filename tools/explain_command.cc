@@ -23,6 +23,7 @@
 #include "tensorferry/wire/descriptor.h"
 #include "tools/file_io.h"
 #include "tools/output.h"
+#include "tools/seconds.h"
 #include "tools/setting_flags.h"
 #include "tools/stock_worker.h"
 #include "tools/worker_facts.h"
@@ -50,8 +51,7 @@ absl::StatusOr<Capabilities> AskWorker(const ExplainOptions& options) {
   if (!address.ok()) return address.status();
   const std::shared_ptr<grpc::Channel> channel =
       grpc::CreateChannel(options.worker, grpc::InsecureChannelCredentials());
-  const auto timeout =
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.timeout));
+  const Duration timeout = ToDuration(options.timeout);
   CapabilityClient client(channel, {.timeout = timeout});
   const CapabilityClient::Result worker = client.Get();
   if (!worker.ok()) {

@@ -24,6 +24,7 @@
 #include "tools/metrics_flag.h"
 #include "tools/nixl_engines.h"
 #include "tools/output.h"
+#include "tools/seconds.h"
 #include "tools/settings.h"
 #include "tools/signals.h"
 
@@ -118,8 +119,7 @@ absl::StatusOr<std::unique_ptr<Exporter>> Start(const ExportArguments& arguments
     options.engines.push_back(*std::move(nixl));
   }
   options.arena_bytes = arguments.arena_bytes;
-  options.lease_ttl =
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(arguments.ttl));
+  options.lease_ttl = ToDuration(arguments.ttl);
   if (Contains(arguments.engines, "tcp")) options.listen = arguments.listen;
   if (Contains(arguments.engines, "local")) options.local_socket = local_socket;
   options.on_event = [events](const LeaseEvent& event) { events->Add(event); };

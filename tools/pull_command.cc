@@ -18,6 +18,7 @@
 #include "tools/hex.h"
 #include "tools/nixl_engines.h"
 #include "tools/output.h"
+#include "tools/seconds.h"
 #include "tools/sha256.h"
 
 namespace tensorferry::tools {
@@ -68,9 +69,7 @@ absl::StatusOr<Pulled> Fetch(const PullArguments& arguments) {
   const RealClock clock;
   const Instant began = clock.Now();
   const absl::StatusOr<View> view =
-      (*puller)->Pull(handle, {.timeout = std::chrono::duration_cast<Duration>(
-                                   std::chrono::duration<double>(arguments.timeout)),
-                               .key = arguments.key});
+      (*puller)->Pull(handle, {.timeout = ToDuration(arguments.timeout), .key = arguments.key});
   const Duration took = clock.Now() - began;
   if (!view.ok()) return view.status();
   Pulled pulled = {.nbytes = view->bytes().size(),

@@ -23,6 +23,7 @@
 #include "tools/input/input.h"
 #include "tools/metrics_flag.h"
 #include "tools/output.h"
+#include "tools/seconds.h"
 #include "tools/setting_flags.h"
 #include "tools/settings.h"
 #include "tools/signals.h"
@@ -263,8 +264,7 @@ int Send(const SendOptions& options) {
       .nixl_flags = options.nixl,
       .listen = options.listen.empty() ? settings->listen() : options.listen,
       .local_socket = local_socket.path(),
-      .timeout =
-          std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.timeout)),
+      .timeout = ToDuration(options.timeout),
       .lease_ttl = settings->slot_ttl(),
       .log = PrintLog("send"),
       .metrics = served->metrics};

@@ -6,12 +6,10 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <utility>
@@ -19,14 +17,15 @@
 #include "absl/strings/str_join.h"
 #include "tensorferry/base/contains.h"
 #include "tensorferry/base/error.h"
-#include "tensorferry/base/fd.h"
 #include "tensorferry/base/net.h"
 #include "tensorferry/base/text.h"
+#include "tensorferry/engine/tcp_socket.h"
 #include "tensorferry/grpc/transport_service.h"
 #include "tensorferry/worker/describe.h"
 #include "tools/metrics_flag.h"
 #include "tools/nixl_engines.h"
 #include "tools/output.h"
+#include "tools/seconds.h"
 #include "tools/serve/encoder_service.h"
 #include "tools/serve/journal.h"
 #include "tools/serve/tokenspeed_service.h"
@@ -57,23 +56,9 @@ struct WorkerOptions {
 
 // gRPC only says that it failed; the system says why.
 absl::Status CheckListenable(const std::string& listen) {
-  absl::StatusOr<SocketAddress> address = SocketAddress::Parse(listen);
+  const absl::StatusOr<SocketAddress> address = SocketAddress::Parse(listen);
   if (!address.ok()) return absl::OkStatus();  // a name: gRPC resolves it
-  sockaddr_storage storage{};
-  const socklen_t length = address->ToSockaddr(&storage);
-  const UniqueFd fd(::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd) return SystemError(errno, StrCat("a socket for --listen ", listen));
-  const int one = 1;
-  (void)::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&storage), length) != 0 ||
-      ::listen(fd.get(), 1) != 0) {
-    return SystemError(errno, StrCat("--listen ", listen));
-  }
-  return absl::OkStatus();
-}
-
-Duration ToDuration(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  return Annotate(engine::ListenTcp(*address).status(), "--listen");
 }
 
 std::vector<std::unique_ptr<grpc::Service>> MakeServices(const std::string& serve, Engine* engine) {

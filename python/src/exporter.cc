@@ -121,7 +121,6 @@ class PyStaged {
   }
 
   void Drop() { block_.reset(); }
-  bool closed() const { return block_ == nullptr; }
 
  private:
   Block& Get() const {
@@ -301,7 +300,6 @@ void BindExporter(nb::module_& module) {
   nb::class_<PyStaged>(module, "Staged")
       .def_prop_ro("nbytes", &PyStaged::nbytes)
       .def_prop_ro("in_arena", &PyStaged::in_arena)
-      .def_prop_ro("closed", &PyStaged::closed)
       .def("memory", &PyStaged::Bytes)
       .def("publish", &PyStaged::Publish, nb::arg("key").none(), nb::arg("readers"),
            nb::arg("ttl").none())

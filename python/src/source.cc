@@ -1,6 +1,5 @@
 #include "python/src/source.h"
 
-#include <cstring>
 #include <optional>
 #include <string_view>
 
@@ -167,42 +166,8 @@ void Source::Measure() {
   for (const int64_t dim : shape_) nbytes_ *= static_cast<uint64_t>(dim);
 }
 
-bool Source::contiguous() const {
-  if (nbytes_ == 0) return true;
-  auto stride = static_cast<int64_t>(itemsize_);
-  for (size_t i = shape_.size(); i-- > 0;) {
-    if (shape_[i] != 1 && strides_[i] != stride) return false;
-    stride *= shape_[i];
-  }
-  return true;
-}
-
-namespace {
-
-// Advances `out` by what it has written.
-void Gather(const std::byte* from, std::span<const int64_t> shape, std::span<const int64_t> strides,
-            uint64_t itemsize, std::byte** out) {
-  if (shape.empty() || (shape.size() == 1 && strides[0] == static_cast<int64_t>(itemsize))) {
-    const uint64_t bytes = itemsize * (shape.empty() ? 1 : static_cast<uint64_t>(shape[0]));
-    std::memcpy(*out, from, bytes);
-    *out += bytes;
-    return;
-  }
-  for (int64_t i = 0; i < shape[0]; ++i) {
-    Gather(from + i * strides[0], shape.subspan(1), strides.subspan(1), itemsize, out);
-  }
-}
-
-}  // namespace
-
-void Source::CopyTo(std::span<std::byte> out) const {
-  if (nbytes_ == 0) return;
-  if (contiguous()) {
-    std::memcpy(out.data(), data_, nbytes_);
-    return;
-  }
-  std::byte* to = out.data();
-  Gather(data_, shape_, strides_, itemsize_, &to);
+StridedItems Source::items() const {
+  return {.data = data_, .item_bytes = itemsize_, .shape = shape_, .strides = strides_};
 }
 
 }  // namespace tensorferry::python

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "python/src/dlpack.h"
+#include "tensorferry/base/pack.h"
 
 namespace tensorferry::python {
 
@@ -33,16 +34,17 @@ class Source {
   const std::vector<int64_t>& shape() const { return shape_; }
   // One of the names that travel, or empty for any other element type.
   const std::string& dtype() const { return dtype_; }
-  bool contiguous() const;
+  bool contiguous() const { return items().contiguous(); }
   // Of one that is contiguous, and was taken to be written to.
   std::span<std::byte> bytes() const { return {const_cast<std::byte*>(data_), nbytes_}; }
-  // Row by row, whatever the strides are.
-  void CopyTo(std::span<std::byte> out) const;
+  // Row by row, whatever the strides are; `out` is nbytes() long.
+  void CopyTo(std::span<std::byte> out) const { PackItems(items(), out.data()); }
 
  private:
   void ReadBuffer();
   void ReadDlpack(nanobind::handle object, Use use);
   void Measure();
+  StridedItems items() const;
 
   Py_buffer buffer_ = {};
   nanobind::object capsule_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <optional>
 
 #include "tensorferry/base/convert.h"
 #include "tensorferry/base/error.h"
@@ -14,17 +13,15 @@ namespace {
 
 struct Dimension {
   uint64_t size;
-  int64_t stride;
+  int64_t stride;  // in bytes
 };
 
-// As few dimensions as say the same: without those of one element, and with neighbours that lie
-// behind one another made one.
-std::vector<Dimension> Simplified(const StridedTensor& t) {
+// As few dimensions as say the same, the innermost last: without those of one element, and with
+// neighbours that lie behind one another made one.
+std::vector<Dimension> Simplified(const std::vector<Dimension>& dimensions) {
   std::vector<Dimension> out;
-  int64_t packed = 1;  // the stride where `strides` says nothing
-  for (size_t i = t.shape.size(); i-- > 0;) {
-    const Dimension d{.size = t.shape[i], .stride = t.strides.empty() ? packed : t.strides[i]};
-    packed *= t.shape[i];
+  for (size_t i = dimensions.size(); i-- > 0;) {
+    const Dimension& d = dimensions[i];
     if (d.size == 1) continue;
     if (!out.empty() && d.stride == static_cast<int64_t>(out.back().size) * out.back().stride) {
       out.back().size *= d.size;
@@ -36,115 +33,138 @@ std::vector<Dimension> Simplified(const StridedTensor& t) {
   return out;
 }
 
-// What becomes of a run of elements that lie one behind the other.
+std::vector<Dimension> DimensionsOf(const StridedTensor& t) {
+  std::vector<Dimension> out(t.shape.size());
+  auto packed = static_cast<int64_t>(ItemBytes(t.dtype));
+  const int64_t item_bytes = packed;
+  for (size_t i = out.size(); i-- > 0;) {
+    out[i] = {.size = t.shape[i], .stride = t.strides.empty() ? packed : t.strides[i] * item_bytes};
+    packed *= t.shape[i];
+  }
+  return Simplified(out);
+}
+
+std::vector<Dimension> DimensionsOf(const StridedItems& items) {
+  std::vector<Dimension> out;
+  for (size_t i = 0; i < items.shape.size(); ++i) {
+    out.push_back({.size = static_cast<uint64_t>(items.shape[i]), .stride = items.strides[i]});
+  }
+  return Simplified(out);
+}
+
+// Calls `run(first, dimension)` for each run of elements along the innermost dimension, in order.
+template <typename Run>
+void ForEachRun(const std::byte* from, std::span<const Dimension> dimensions, int64_t item_bytes,
+                const Run& run) {
+  if (dimensions.empty()) return run(from, Dimension{.size = 1, .stride = item_bytes});
+  const Dimension& d = dimensions.front();
+  if (dimensions.size() == 1) return run(from, d);
+  for (uint64_t i = 0; i < d.size; ++i, from += d.stride) {
+    ForEachRun(from, dimensions.subspan(1), item_bytes, run);
+  }
+}
+
+// What becomes of elements that lie one behind the other.
 template <typename From>
 using Convert = void (*)(const From* from, size_t count, std::byte* out);
-
-template <typename From>
-void Copy(const From* from, size_t count, std::byte* out) {
-  std::memcpy(out, from, count * sizeof(From));
-}
 
 template <typename From, typename To, void (*kConvert)(std::span<const From>, std::span<To>)>
 void ConvertRun(const From* from, size_t count, std::byte* out) {
   kConvert(std::span(from, count), std::span(reinterpret_cast<To*>(out), count));
 }
 
+// Of the elements of a run, which may be `stride` bytes apart.
 template <typename From>
-class Packer {
- public:
-  Packer(const StridedTensor& tensor, Convert<From> convert, uint64_t item_bytes, std::byte* out)
-      : dimensions_(Simplified(tensor)), convert_(convert), item_bytes_(item_bytes), out_(out) {}
-
-  void Pack(const From* from) { Walk(from, 0); }
-
- private:
-  void Walk(const From* from, size_t depth) {
-    if (depth == dimensions_.size()) return Run(from, {.size = 1, .stride = 1});
-    const Dimension& d = dimensions_[depth];
-    if (depth + 1 == dimensions_.size()) return Run(from, d);
-    for (uint64_t i = 0; i < d.size; ++i, from += d.stride) Walk(from, depth + 1);
-  }
-
-  void Run(const From* from, const Dimension& d) {
-    if (d.stride == 1) return Write(from, d.size);
-    // Gathered by pieces that stay in the nearest cache, so that the conversion's loop is vectorised.
-    std::array<From, 1024> piece;
-    for (uint64_t done = 0; done < d.size;) {
-      const size_t count = std::min<uint64_t>(piece.size(), d.size - done);
-      for (size_t i = 0; i < count; ++i, from += d.stride) piece[i] = *from;
-      Write(piece.data(), count);
-      done += count;
+void ConvertStrided(const std::byte* from, const Dimension& d, Convert<From> convert,
+                    uint64_t item_bytes, std::byte* out) {
+  if (d.stride == sizeof(From)) return convert(reinterpret_cast<const From*>(from), d.size, out);
+  // Gathered by pieces that stay in the nearest cache, so that the conversion's loop is vectorised.
+  std::array<From, 1024> piece;
+  for (uint64_t done = 0; done < d.size;) {
+    const size_t count = std::min<uint64_t>(piece.size(), d.size - done);
+    for (size_t i = 0; i < count; ++i, from += d.stride) {
+      std::memcpy(&piece[i], from, sizeof(From));
     }
+    convert(piece.data(), count, out);
+    out += count * item_bytes;
+    done += count;
   }
+}
 
-  void Write(const From* from, size_t count) {
-    convert_(from, count, out_);
-    out_ += count * item_bytes_;
+// The size is known when this is compiled, so that each copy is one move.
+template <size_t kBytes>
+void CopyStrided(const std::byte* from, const Dimension& d, std::byte* out) {
+  for (uint64_t i = 0; i < d.size; ++i, from += d.stride, out += kBytes) {
+    std::memcpy(out, from, kBytes);
   }
+}
 
-  const std::vector<Dimension> dimensions_;
-  const Convert<From> convert_;
-  const uint64_t item_bytes_;
-  std::byte* out_;
-};
+void CopyRun(const std::byte* from, const Dimension& d, uint64_t item_bytes, std::byte* out) {
+  if (d.stride == static_cast<int64_t>(item_bytes)) {
+    std::memcpy(out, from, d.size * item_bytes);
+    return;
+  }
+  switch (item_bytes) {
+    case 1:
+      return CopyStrided<1>(from, d, out);
+    case 2:
+      return CopyStrided<2>(from, d, out);
+    case 4:
+      return CopyStrided<4>(from, d, out);
+    case 8:
+      return CopyStrided<8>(from, d, out);
+    default:
+      break;
+  }
+  for (uint64_t i = 0; i < d.size; ++i, from += d.stride, out += item_bytes) {
+    std::memcpy(out, from, item_bytes);
+  }
+}
+
+void Copy(const std::byte* from, std::span<const Dimension> dimensions, uint64_t item_bytes,
+          std::byte* out) {
+  ForEachRun(from, dimensions, static_cast<int64_t>(item_bytes),
+             [&](const std::byte* run, const Dimension& d) {
+               CopyRun(run, d, item_bytes, out);
+               out += d.size * item_bytes;
+             });
+}
 
 template <typename From>
 bool PackAs(const StridedTensor& from, Convert<From> convert, Dtype to, std::byte* out) {
   if (convert == nullptr) return false;
-  Packer<From>(from, convert, ItemBytes(to), out).Pack(static_cast<const From*>(from.data));
+  const uint64_t item_bytes = ItemBytes(to);
+  ForEachRun(static_cast<const std::byte*>(from.data), DimensionsOf(from), sizeof(From),
+             [&](const std::byte* run, const Dimension& d) {
+               ConvertStrided(run, d, convert, item_bytes, out);
+               out += d.size * item_bytes;
+             });
   return true;
 }
 
 Convert<float> FromFloat32(Dtype to) {
-  switch (to) {
-    case Dtype::kFloat32:
-      return Copy<float>;
-    case Dtype::kBfloat16:
-      return ConvertRun<float, uint16_t, Float32ToBfloat16>;
-    case Dtype::kFloat16:
-      return ConvertRun<float, uint16_t, Float32ToFloat16>;
-    default:
-      return nullptr;
-  }
+  if (to == Dtype::kBfloat16) return ConvertRun<float, uint16_t, Float32ToBfloat16>;
+  if (to == Dtype::kFloat16) return ConvertRun<float, uint16_t, Float32ToFloat16>;
+  return nullptr;
 }
 
-Convert<uint16_t> FromHalf(Dtype from, Dtype to) {
-  if (from == to) return Copy<uint16_t>;
-  if (to != Dtype::kFloat32) return nullptr;
-  return from == Dtype::kBfloat16 ? ConvertRun<uint16_t, float, Bfloat16ToFloat32>
-                                  : ConvertRun<uint16_t, float, Float16ToFloat32>;
+Convert<uint16_t> ToFloat32(Dtype from) {
+  if (from == Dtype::kBfloat16) return ConvertRun<uint16_t, float, Bfloat16ToFloat32>;
+  if (from == Dtype::kFloat16) return ConvertRun<uint16_t, float, Float16ToFloat32>;
+  return nullptr;
 }
 
-template <typename From>
-Convert<From> Same(Dtype from, Dtype to) {
-  return from == to ? Copy<From> : nullptr;
-}
-
+// False when nobody knows how.
 bool PackInto(const StridedTensor& from, Dtype to, std::byte* out) {
-  switch (from.dtype) {
-    case Dtype::kFloat32:
-      return PackAs(from, FromFloat32(to), to, out);
-    case Dtype::kBfloat16:
-    case Dtype::kFloat16:
-      return PackAs(from, FromHalf(from.dtype, to), to, out);
-    case Dtype::kUint8:
-      return PackAs(from, Same<uint8_t>(from.dtype, to), to, out);
-    case Dtype::kInt64:
-      return PackAs(from, Same<uint64_t>(from.dtype, to), to, out);
-    case Dtype::kUint32:
-      return PackAs(from, Same<uint32_t>(from.dtype, to), to, out);
+  if (from.dtype == to) {
+    Copy(static_cast<const std::byte*>(from.data), DimensionsOf(from), ItemBytes(to), out);
+    return true;
   }
-  return false;
+  if (from.dtype == Dtype::kFloat32) return PackAs(from, FromFloat32(to), to, out);
+  return to == Dtype::kFloat32 && PackAs(from, ToFloat32(from.dtype), to, out);
 }
 
 }  // namespace
-
-bool StridedTensor::contiguous() const {
-  if (std::find(shape.begin(), shape.end(), 0U) != shape.end()) return true;
-  const std::vector<Dimension> dimensions = Simplified(*this);
-  return dimensions.empty() || (dimensions.size() == 1 && dimensions.front().stride == 1);
-}
 
 absl::Status Pack(const StridedTensor& from, Dtype to, std::span<std::byte> out) {
   if (!from.strides.empty() && from.strides.size() != from.shape.size()) {
@@ -160,6 +180,18 @@ absl::Status Pack(const StridedTensor& from, Dtype to, std::span<std::byte> out)
   return MakeError(Reason::kUnknownDtype,
                    StrCat(DtypeName(from.dtype), " is not converted to ", DtypeName(to),
                           ": only float32, bfloat16 and float16 are, float32 being one of both"));
+}
+
+bool StridedItems::contiguous() const {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return true;
+  const std::vector<Dimension> dimensions = DimensionsOf(*this);
+  return dimensions.empty() ||
+         (dimensions.size() == 1 && dimensions.front().stride == static_cast<int64_t>(item_bytes));
+}
+
+void PackItems(const StridedItems& from, std::byte* out) {
+  if (std::find(from.shape.begin(), from.shape.end(), 0) != from.shape.end()) return;
+  Copy(from.data, DimensionsOf(from), from.item_bytes, out);
 }
 
 }  // namespace tensorferry

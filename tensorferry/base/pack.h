@@ -33,14 +33,25 @@ struct StridedTensor {
   std::vector<uint32_t> shape = {};
   // In elements, one for each dimension; 0 repeats, negative walks back. Empty: contiguous.
   std::vector<int64_t> strides = {};
-
-  // Row-major without gaps, so that it can be copied at once.
-  TENSORFERRY_EXPORT bool contiguous() const;
 };
 
 // `out` is just as long as shape and `to` ask for, and aligned for `to`. kBadShape, kSizeMismatch,
 // kUnknownDtype for a pair that does not convert.
 TENSORFERRY_EXPORT absl::Status Pack(const StridedTensor& from, Dtype to, std::span<std::byte> out);
+
+// Elements of any size that stay as they are, at any address; what arrays of other libraries say.
+struct StridedItems {
+  const std::byte* data = nullptr;  // the first
+  uint64_t item_bytes = 1;
+  std::span<const int64_t> shape = {};    // none is negative
+  std::span<const int64_t> strides = {};  // in bytes, one for each dimension
+
+  // Row-major without gaps, so that it can be copied at once.
+  TENSORFERRY_EXPORT bool contiguous() const;
+};
+
+// `out` has room for all of them.
+TENSORFERRY_EXPORT void PackItems(const StridedItems& from, std::byte* out);
 
 }  // namespace tensorferry
 

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <numeric>
+#include <string>
 
 #include "tensorferry/base/convert.h"
 #include "tensorferry/base/error.h"
@@ -33,7 +34,6 @@ std::vector<float> Numbers(size_t count) {
 TEST(Pack, APictureOfPixelsBecomesOneOfPlanes) {
   const std::vector<float> rgb = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};  // 2 x 2 pixels
   const StridedTensor tensor{.data = rgb.data(), .shape = {3, 2, 2}, .strides = {1, 6, 3}};
-  EXPECT_FALSE(tensor.contiguous());
   EXPECT_THAT(Packed<float>(tensor, Dtype::kFloat32),
               ElementsAre(1, 4, 7, 10, 2, 5, 8, 11, 3, 6, 9, 12));
   EXPECT_THAT(
@@ -81,9 +81,52 @@ RC_GTEST_PROP(PackProperty, EveryElementIsWhereTheShapePutsIt, ()) {
     RC_ASSERT(value == memory[static_cast<size_t>(offset)]);
     for (size_t i = rank; i-- > 0 && ++at[i] == tensor.shape[i];) at[i] = 0;
   }
-  if (tensor.contiguous()) {
+  std::vector<int64_t> shape(tensor.shape.begin(), tensor.shape.end());
+  std::vector<int64_t> strides;
+  for (const int64_t stride : tensor.strides) strides.push_back(stride * 4);
+  const StridedItems items{.data = static_cast<const std::byte*>(tensor.data),
+                           .item_bytes = 4,
+                           .shape = shape,
+                           .strides = strides};
+  std::vector<float> same(out.size());
+  PackItems(items, std::as_writable_bytes(std::span(same)).data());
+  RC_ASSERT(same == out);
+  if (items.contiguous()) {
     RC_ASSERT(std::memcmp(tensor.data, out.data(), out.size() * sizeof(float)) == 0);
   }
+}
+
+TEST(PackItems, ElementsOfAnySizeAndAddress) {
+  const std::string letters = "-abcdefghijklmnopqrstuvwx";
+  const auto* data = reinterpret_cast<const std::byte*>(letters.data() + 1);  // aligned for nothing
+  const auto packed = [&](uint64_t item_bytes, std::vector<int64_t> shape,
+                          std::vector<int64_t> strides) {
+    std::string out(24, '.');
+    PackItems({.data = data, .item_bytes = item_bytes, .shape = shape, .strides = strides},
+              reinterpret_cast<std::byte*>(out.data()));
+    return out.substr(0, out.find('.'));
+  };
+  EXPECT_EQ(packed(1, {2, 3}, {1, 2}), "acebdf");
+  EXPECT_EQ(packed(2, {2, 2}, {2, 4}), "abefcdgh");
+  EXPECT_EQ(packed(4, {2}, {8}), "abcdijkl");
+  EXPECT_EQ(packed(8, {2}, {16}), "abcdefghqrstuvwx");
+  EXPECT_EQ(packed(3, {2, 2}, {3, 6}), "abcghidefjkl");
+  EXPECT_EQ(packed(3, {2, 0}, {3, 6}), "");
+  EXPECT_EQ(packed(2, {}, {}), "ab");
+}
+
+TEST(StridedItems, ContiguousIsWhatCanBeCopiedAtOnce) {
+  const auto contiguous = [](std::vector<int64_t> shape, std::vector<int64_t> strides) {
+    return StridedItems{.data = nullptr, .item_bytes = 4, .shape = shape, .strides = strides}
+        .contiguous();
+  };
+  EXPECT_TRUE(contiguous({}, {}));
+  EXPECT_TRUE(contiguous({2, 3}, {12, 4}));
+  EXPECT_TRUE(contiguous({1, 3}, {999, 4})) << "nobody walks along a dimension of one element";
+  EXPECT_TRUE(contiguous({5, 0}, {1, 1})) << "nothing";
+  EXPECT_FALSE(contiguous({3, 2, 2}, {4, 24, 12})) << "a picture of pixels, as planes";
+  EXPECT_FALSE(contiguous({3}, {-4}));
+  EXPECT_FALSE(contiguous({3}, {0}));
 }
 
 // Longer than the pieces that are gathered at a time.

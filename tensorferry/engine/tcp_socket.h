@@ -1,4 +1,4 @@
-// What both ends of engine/tcp ask of a stream socket.
+// What this library asks of a stream socket.
 //
 //   absl::StatusOr<UniqueFd> fd = OpenTcpSocket(address.is_v6());
 //   TuneTcpSocket(fd->get(), std::chrono::seconds(10));
@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "tensorferry/base/clock.h"
+#include "tensorferry/base/export.h"
 #include "tensorferry/base/fd.h"
 #include "tensorferry/base/net.h"
 
@@ -31,7 +32,7 @@ struct TcpListener {
 
 // Listens on this address only; port 0 picks one. A restarted process takes its port back while old
 // connections still linger. kAddressInUse, kBadAddress when the address is none of this host's.
-absl::StatusOr<TcpListener> ListenTcp(const SocketAddress& address);
+TENSORFERRY_EXPORT absl::StatusOr<TcpListener> ListenTcp(const SocketAddress& address);
 
 }  // namespace tensorferry::engine
 

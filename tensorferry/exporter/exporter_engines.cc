@@ -119,15 +119,14 @@ void ExporterCore::StartInBackground() {
         continue;
       }
       all_run = false;
-      const std::unique_lock<std::shared_mutex> lock(engines_mu_);
       // What cannot start is made anew: its address may have been the trouble.
       if (slot.make) slot.engine.reset();
-      if (status != slot.status) {
-        Log(options_.log, LogLevel::kWarning,
-            StrCat("engine/", slot.transport,
-                   " does not run yet, and is tried again: ", status.message()));
-      }
-      slot.status = status;
+      if (status == slot.status) continue;
+      Log(options_.log, LogLevel::kWarning,
+          StrCat("engine/", slot.transport,
+                 " does not run yet, and is tried again: ", status.message()));
+      const std::unique_lock<std::shared_mutex> lock(engines_mu_);
+      slot.status = std::move(status);
     }
     std::unique_lock<std::mutex> lock(mu_);
     if (all_run || starter_wakes_.wait_for(lock, pause, closing)) return;

@@ -1,6 +1,6 @@
 // What a Sender counts of its tensors, and says of those that had to take another lane.
 //
-//   SendCounts counts(metrics, log, clock);
+//   SendCounts counts(options);                          // SenderOptions
 //   counts.Decided(query, decision, options);
 //   counts.Attached(options, nbytes, &attachment);       // from here on it can be told of
 //   counts.Ended(attachment, status, "tcp");

@@ -6,12 +6,11 @@
 #include <filesystem>
 
 #include "smg/tokenspeed_scheduler.pb.h"
-#include "tensorferry/base/host.h"
 #include "tensorferry/base/temp_dir_testing.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/exporter/exporter_testing.h"
+#include "tensorferry/gateway/sender_testing.h"
 #include "tensorferry/metrics/metrics_testing.h"
-#include "tensorferry/wire/descriptor.h"
 
 namespace tensorferry {
 namespace {
@@ -23,16 +22,6 @@ using testing::IsEmpty;
 
 constexpr size_t kBytes = 128 * 1024;
 constexpr EngineProto kTokenSpeed = EngineProto::kTokenSpeed;
-
-Capabilities WorkerHere() {
-  return {.lanes = {Lane::kInline, Lane::kShm, Lane::kRemote},
-          .transports = {"grpc", "local", "tcp"},
-          .landing_bytes = 1 << 30,
-          .max_inline_bytes = 64 << 20,
-          .host = ThisHost(),
-          .descriptor_versions = {wire::kDescriptorVersion},
-          .instance_id = "w1"};
-}
 
 class SendCountsTest : public testing::Test {
  protected:

@@ -173,12 +173,13 @@ void Sender::Ended(const Attachment& sent, const absl::Status& status,
 absl::StatusOr<Attachment> Sender::PlanInline(const Attachment& first,
                                               const PullFailure& failure) const {
   const bool may_help = failure.reason ? InlineMayHelp(*failure.reason) : failure.retryable;
-  counts_->Ended(first, failure.ToStatus(), /*transport=*/{});
-  if (!first.may_go_inline || !may_help) return failure.ToStatus();
+  const absl::Status failed = failure.ToStatus();
+  counts_->Ended(first, failed, /*transport=*/{});
+  if (!first.may_go_inline || !may_help) return failed;
   Attachment again{.lane = Lane::kInline, .transport = "grpc", .reason = LaneReason::kPullFailed};
   again.rejected = first.rejected;
   again.rejected.push_back({first.lane, LaneReason::kPullFailed});
-  counts_->Resent(first, failure.ToStatus(), &again);
+  counts_->Resent(first, failed, &again);
   if (options_.log) {
     Log(options_.log, LogLevel::kDebug,
         StrCat("attach: inline after ", LaneName(first.lane), " failed: ", failure.message));

@@ -14,6 +14,7 @@
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/file/shm_testing.h"
 #include "tensorferry/exporter/exporter_testing.h"
+#include "tensorferry/gateway/sender_testing.h"
 #include "tensorferry/wire/descriptor.h"
 
 namespace tensorferry {
@@ -24,23 +25,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr size_t kBytes = 128 * 1024;
-
-// A worker on this host that takes everything.
-Capabilities WorkerHere() {
-  return {.lanes = {Lane::kInline, Lane::kShm, Lane::kRemote},
-          .transports = {"grpc", "local", "tcp"},
-          .landing_bytes = 1 << 30,
-          .max_inline_bytes = 64 << 20,
-          .host = ThisHost(),
-          .descriptor_versions = {wire::kDescriptorVersion},
-          .instance_id = "w1"};
-}
-
-Capabilities WorkerElsewhere() {
-  Capabilities out = WorkerHere();
-  out.host.boot_id = {9};
-  return out;
-}
 
 AttachOptions Named(Mode mode, bool allow_fallback = false) {
   return {.dtype = Dtype::kUint8,

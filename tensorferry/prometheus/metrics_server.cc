@@ -5,14 +5,13 @@
 #include <sys/socket.h>
 
 #include <atomic>
-#include <cerrno>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "tensorferry/base/error.h"
-#include "tensorferry/base/fd.h"
 #include "tensorferry/base/text.h"
+#include "tensorferry/engine/tcp_socket.h"
 #include "tensorferry/prometheus/collector.h"
 
 namespace tensorferry {
@@ -27,22 +26,6 @@ constexpr size_t kMostPayload = 1024;
 void SetSocketOptions(int fd) {
   const int one = 1;
   (void)::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-}
-
-// The server only says that it could not bind; the system says why.
-absl::Status CheckBindable(const SocketAddress& address) {
-  sockaddr_storage storage = {};
-  const socklen_t length = address.ToSockaddr(&storage);
-  const UniqueFd fd(::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd) return SystemError(errno, "a socket for metrics");
-  SetSocketOptions(fd.get());
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&storage), length) == 0 &&
-      ::listen(fd.get(), 1) == 0) {
-    return absl::OkStatus();
-  }
-  const std::string what = StrCat("metrics cannot be served at ", address.ToString());
-  if (errno != EADDRNOTAVAIL) return SystemError(errno, what);
-  return MakeError(Reason::kBadAddress, StrCat(what, ": it is no address of this host"));
 }
 
 }  // namespace
@@ -70,7 +53,10 @@ struct MetricsServer::State {
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
     std::shared_ptr<const Metrics> metrics, const SocketAddress& listen) {
-  if (absl::Status s = CheckBindable(listen); !s.ok()) return s;
+  // The server only says that it could not bind; the system says why.
+  if (absl::Status s = engine::ListenTcp(listen).status(); !s.ok()) {
+    return Annotate(s, StrCat("metrics cannot be served at ", listen.ToString()));
+  }
   auto state = std::make_unique<State>(std::move(metrics));
   State* const s = state.get();
   s->address = listen;

@@ -9,7 +9,7 @@
 #include "tensorferry/engine/fault/fault.h"
 #include "tensorferry/exporter/exporter_testing.h"
 #include "tensorferry/metrics/metrics_testing.h"
-#include "tensorferry/puller/puller.h"
+#include "tensorferry/puller/puller_testing.h"
 
 namespace tensorferry {
 namespace {
@@ -18,20 +18,17 @@ using std::chrono::seconds;
 using testing::ElementsAre;
 
 constexpr size_t kBytes = 100'000;
-constexpr Lease::Ways kShm{.shm = true, .remote = false};
-constexpr Lease::Ways kRemote{.shm = false, .remote = true};
 const PullOptions kPatient = {.timeout = seconds(60), .request = "r1"};
 
 class PullerMetricsTest : public testing::Test {
  protected:
-  std::unique_ptr<Puller> MakePuller(
+  std::unique_ptr<Puller> Counted(
       const std::function<void(PullerOptions*)>& adjust = nullptr) const {
-    PullerOptions options;
-    options.landing_bytes = 1 << 20;
-    options.prefault = false;
-    options.metrics = metrics_;
-    if (adjust) adjust(&options);
-    return *Puller::Create(std::move(options));
+    return MakePuller([&](PullerOptions* options) {
+      options->landing_bytes = 1 << 20;
+      options->metrics = metrics_;
+      if (adjust) adjust(options);
+    });
   }
   double Received(std::string_view lane, std::string_view transport,
                   std::string_view result) const {
@@ -52,7 +49,7 @@ class PullerMetricsTest : public testing::Test {
 };
 
 TEST_F(PullerMetricsTest, CountsWhatArrivesByTransport) {
-  const auto puller = MakePuller();
+  const auto puller = Counted();
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(puller->Pull(HandleOf(lease_, kShm), kPatient).ok());
   ASSERT_TRUE(puller->Pull(HandleOf(lease_, kRemote), kPatient).ok());
   EXPECT_EQ(Received("shm", "local", "ok"), 2);
@@ -73,7 +70,7 @@ TEST_F(PullerMetricsTest, CountsWhatArrivesByTransport) {
 }
 
 TEST_F(PullerMetricsTest, CountsWhatDoesNotArriveByItsReason) {
-  const auto puller = MakePuller();
+  const auto puller = Counted();
   const Handle handle = HandleOf(lease_, kRemote);
   lease_ = Lease();
   ASSERT_FALSE(puller->Pull(handle, kPatient).ok());
@@ -90,7 +87,7 @@ TEST_F(PullerMetricsTest, CountsWhatDoesNotArriveByItsReason) {
 }
 
 TEST_F(PullerMetricsTest, AGatewayThatIsGoneIsAHandshakeThatFailed) {
-  const auto puller = MakePuller();
+  const auto puller = Counted();
   const Handle handle = HandleOf(lease_, kRemote);
   gateway_.Reset();
   ASSERT_FALSE(puller->Pull(handle, kPatient).ok());
@@ -99,7 +96,7 @@ TEST_F(PullerMetricsTest, AGatewayThatIsGoneIsAHandshakeThatFailed) {
 }
 
 TEST_F(PullerMetricsTest, AConnectionThatIsReplacedIsAReconnect) {
-  const auto puller = MakePuller();
+  const auto puller = Counted();
   ASSERT_TRUE(puller->Pull(HandleOf(lease_, kRemote), kPatient).ok());
   gateway_.Restart();
   const Lease lease = gateway_->Export(Pattern(kBytes, 2), {});
@@ -110,7 +107,7 @@ TEST_F(PullerMetricsTest, AConnectionThatIsReplacedIsAReconnect) {
 
 TEST_F(PullerMetricsTest, GoingOnOverAnotherTransportIsAFallbackThatIsSaid) {
   std::vector<std::string> warnings;
-  const auto puller = MakePuller([&](PullerOptions* options) {
+  const auto puller = Counted([&](PullerOptions* options) {
     options->log = [&](LogLevel level, std::string_view line) {
       if (level == LogLevel::kWarning) warnings.emplace_back(line);
     };
@@ -132,7 +129,7 @@ TEST_F(PullerMetricsTest, GoingOnOverAnotherTransportIsAFallbackThatIsSaid) {
 }
 
 TEST_F(PullerMetricsTest, ShowsLandingMemoryAndWhoWaitsForIt) {
-  const auto puller = MakePuller();
+  const auto puller = Counted();
   const auto landing = [&](std::string_view state) {
     return SampleOf(*metrics_, Metric::kLandingBytes, {{"state", state}});
   };
@@ -154,7 +151,7 @@ TEST_F(PullerMetricsTest, ShowsLandingMemoryAndWhoWaitsForIt) {
 }
 
 TEST_F(PullerMetricsTest, ShowsWhatIsReadInPlaceUntilItIsGivenBack) {
-  auto puller = MakePuller();
+  auto puller = Counted();
   auto view = puller->Pull(HandleOf(lease_, kShm), kPatient);
   ASSERT_TRUE(view.ok() && view->borrowed()) << view.status();
   EXPECT_EQ(SampleOf(*metrics_, Metric::kBorrowedViews), 1);
@@ -167,7 +164,7 @@ TEST_F(PullerMetricsTest, ShowsWhatIsReadInPlaceUntilItIsGivenBack) {
 }
 
 TEST_F(PullerMetricsTest, AViewThatIsDroppedIsNoLongerBorrowed) {
-  const auto puller = MakePuller();
+  const auto puller = Counted();
   { ASSERT_TRUE(puller->Pull(HandleOf(lease_, kShm), kPatient).ok()); }
   EXPECT_EQ(SampleOf(*metrics_, Metric::kBorrowedViews), 0);
   EXPECT_EQ(SampleOf(*metrics_, Metric::kBorrowedBytes), 0);

@@ -8,9 +8,10 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from ferry import Result, Running, exporter, make_file, run, worker
+from exposition import Scrape
+from ferry import Result, Running, exporter, make_file, run, wait_until, worker
 from private_shm import private_shm
-from smg import encode, encode_request
+from smg import Hold, StockWorker, encode, encode_request
 
 MIB = 1 << 20
 
@@ -157,6 +158,27 @@ def test_how_long_each_tensor_took_is_logged(command: Path, tensor: Path) -> Non
         line = rf"timing nbytes={MIB} lane=shm transport=local produce_ms=\d+\.\d+ rpc_ms=\d+\.\d+ file={tensor}\n"
         assert re.search(line, result.err), result.err
         assert "timing" not in send(command, running.listen, tensor).err
+
+
+def test_when_a_lease_of_a_sender_ends(command: Path, tensor: Path) -> None:
+    ttl = {"SMG_RDMA_LANDING_WAIT_S": "0", "SMG_RDMA_READ_TIMEOUT_S": "1", "SMG_RDMA_SLOT_TTL_S": "2"}
+    hold = Hold()
+    with (
+        StockWorker(hold) as stock,
+        Running(
+            command,
+            *("send", "--json", "--to", stock.listen, tensor, "--lane", "inline", "--metrics", "127.0.0.1:0"),
+            prefix=variables(**ttl),
+        ) as gateway,
+    ):
+        metrics = gateway.metrics_on_stderr()
+        hold.wait()
+        # Its default is three minutes and a half, and the test's limit is less.
+        wait_until(
+            lambda: Scrape(metrics).get("tensorferry_lease_ends_total", cause="expired") == 1, "the lease expires"
+        )
+        hold.let_go()
+        assert gateway.wait() == 0
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,11 @@
 
 import signal
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from ferry import Event, Result, Running, exporter, make_file, pull_arguments, run, sha256
+from ferry import Event, Result, Running, exporter, make_file, pull_arguments, run, sha256, wait_until
 
 ENGINES = ["local", "tcp"]
 
@@ -185,8 +184,7 @@ def start_pull(command: Path, exported: Event, *more: str) -> Running:
 
 def wait_connected(gateway: Running) -> None:
     port = int(gateway.listen.rpartition(":")[2])
-    while not established(port):
-        time.sleep(0)
+    wait_until(lambda: established(port), "a connection")
 
 
 def test_a_gateway_killed_in_mid_pull(command: Path, tmp_path: Path) -> None:

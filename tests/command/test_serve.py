@@ -3,7 +3,6 @@
 import hashlib
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
-from ferry import Event, Running, exporter, make_file, run, worker
+from ferry import Event, Running, exporter, make_file, run, wait_until, worker
 from private_shm import private_shm
 from safetensors.numpy import load_file
 from smg import EngineClient, encode, encode_request, error_of, fill, fill_remote, message
@@ -23,7 +22,6 @@ TOKENS = ["--tokens", "5,6,7"]
 SMALL = ["--landing-bytes", str(4 << 20)]
 # Longer than any test: what only ends with it has not ended.
 HELD = ["--token-time", "3600"]
-LIMIT = 60.0
 
 
 @contextmanager
@@ -45,13 +43,6 @@ def tensors_of(running: Running) -> tuple[list[Event], Event]:
     while (event := running.next())["event"] == "tensor":
         tensors.append(event)
     return tensors, event
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.001)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -322,7 +313,7 @@ def test_clients_that_leave_take_everything_with_them(command: Path, tmp_path: P
         for number in range(1, 20):
             leave(number)
         # One lingers until the last of its threads has let go of it.
-        wait_until(lambda: len(list(Path(f"/proc/{running.pid}/fd").iterdir())) <= files)
+        wait_until(lambda: len(list(Path(f"/proc/{running.pid}/fd").iterdir())) <= files, "files are closed")
         # gRPC has as many as it thinks good; a thread for each client would be 19 more.
         assert len(list(Path(f"/proc/{running.pid}/task").iterdir())) < threads + 10
 
@@ -355,9 +346,9 @@ def test_clients_that_leave_before_their_tensor_has_come(command: Path, tmp_path
         silent.signal(signal.SIGSTOP)
         for exported in unread:
             call = begin(exported)
-            wait_until(lambda: active() == 1)
+            wait_until(lambda: active() == 1, "it is served")
             call.cancel()
-            wait_until(lambda: active() == 0)
+            wait_until(lambda: active() == 0, "nobody is served")
             if kind != "encoder":
                 assert running.next()["outcome"] == "cancelled"
         # There is room at once: any of the eight would have kept it for a minute.

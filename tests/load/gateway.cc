@@ -122,7 +122,7 @@ void Fill(std::span<std::byte> bytes, Random& random) {
   }
 }
 
-// The RPC itself: puts the tensor where `attach` says, and waits for the end.
+// The RPC itself.
 class Rpc {
  public:
   virtual ~Rpc() = default;
@@ -138,7 +138,28 @@ class Rpc {
   virtual bool repeatable() const = 0;
 };
 
-class EncodeRpc final : public Rpc {
+// One whose tensor has a place in its request.
+template <class Request, class TensorData>
+class RpcOf : public Rpc {
+ public:
+  absl::StatusOr<Attachment> Attach(const Sender& sender, const Lease& lease,
+                                    const Capabilities& worker,
+                                    const AttachOptions& options) override {
+    return sender.Attach(lease, worker, options, data_);
+  }
+  absl::StatusOr<Attachment> AttachInline(const Sender& sender, const Lease& lease,
+                                          const Attachment& first,
+                                          const PullFailure& failure) override {
+    return sender.AttachInline(lease, first, failure, data_);
+  }
+
+ protected:
+  Request request_;
+  TensorData* data_ = nullptr;
+};
+
+class EncodeRpc final : public RpcOf<tokenspeed::grpc::encoder::EncodeRequest,
+                                     tokenspeed::grpc::scheduler::TensorData> {
  public:
   EncodeRpc(const std::string& id, int64_t room) {
     request_.set_request_id(id);
@@ -148,16 +169,6 @@ class EncodeRpc final : public Rpc {
     item->add_placeholders()->set_length(1);
     data_ = item->mutable_encoder_input();
   }
-  absl::StatusOr<Attachment> Attach(const Sender& sender, const Lease& lease,
-                                    const Capabilities& worker,
-                                    const AttachOptions& options) override {
-    return sender.Attach(lease, worker, options, data_);
-  }
-  absl::StatusOr<Attachment> AttachInline(const Sender& sender, const Lease& lease,
-                                          const Attachment& first,
-                                          const PullFailure& failure) override {
-    return sender.AttachInline(lease, first, failure, data_);
-  }
   grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel,
                     grpc::ClientContext* context) override {
     tokenspeed::grpc::encoder::EncodeResponse response;
@@ -165,13 +176,10 @@ class EncodeRpc final : public Rpc {
                                                                                   &response);
   }
   bool repeatable() const override { return true; }
-
- private:
-  tokenspeed::grpc::encoder::EncodeRequest request_;
-  tokenspeed::grpc::scheduler::TensorData* data_;
 };
 
-class GenerateRpc final : public Rpc {
+class GenerateRpc final
+    : public RpcOf<vllm::grpc::engine::GenerateRequest, vllm::grpc::engine::TensorData> {
  public:
   explicit GenerateRpc(const std::string& id) {
     request_.set_request_id(id);
@@ -180,16 +188,6 @@ class GenerateRpc final : public Rpc {
     auto* inputs = request_.mutable_mm_inputs();
     inputs->set_modality(smg::grpc::common::IMAGE);
     data_ = inputs->mutable_pixel_values();
-  }
-  absl::StatusOr<Attachment> Attach(const Sender& sender, const Lease& lease,
-                                    const Capabilities& worker,
-                                    const AttachOptions& options) override {
-    return sender.Attach(lease, worker, options, data_);
-  }
-  absl::StatusOr<Attachment> AttachInline(const Sender& sender, const Lease& lease,
-                                          const Attachment& first,
-                                          const PullFailure& failure) override {
-    return sender.AttachInline(lease, first, failure, data_);
   }
   grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel,
                     grpc::ClientContext* context) override {
@@ -203,10 +201,6 @@ class GenerateRpc final : public Rpc {
     return status;
   }
   bool repeatable() const override { return false; }
-
- private:
-  vllm::grpc::engine::GenerateRequest request_;
-  vllm::grpc::engine::TensorData* data_;
 };
 
 // A client that leaves: cancels after a while, if the RPC has not ended.

@@ -10,7 +10,6 @@ import json
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BytesIO
@@ -18,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers import ours, stock
+from ferry import LIMIT, wait_until
+from peers import stock
 from PIL import Image
 
 # The gateway goes by this name in choosing what to do with pictures.
@@ -123,7 +123,7 @@ class Request:
     """A chat request that is under way."""
 
     def __init__(self, port: int, body: Any) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ours.LIMIT)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
         headers = {"Content-Type": "application/json"}
         self._connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
         assert self._connection.sock is not None
@@ -178,7 +178,7 @@ class Gateway:
         return self._log.read().decode(errors="replace")
 
     def get(self, path: str) -> Any:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ours.LIMIT)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT)
         try:
             connection.request("GET", path)
             return json.loads(connection.getresponse().read())
@@ -195,10 +195,7 @@ class Gateway:
         return False
 
     def wait_until_ready(self, workers: int) -> None:
-        until = time.monotonic() + ours.LIMIT
-        while not self._is_ready(workers):
-            assert time.monotonic() < until, self.log()[-3000:]
-            time.sleep(0.02)
+        wait_until(lambda: self._is_ready(workers), lambda: self.log()[-3000:])
 
     def begin(self, *pictures: np.ndarray[Any, Any], stream: bool = False, **more: Any) -> Request:
         urls = ["data:image/png;base64," + base64.b64encode(png(pixels)).decode() for pixels in pictures]

@@ -4,21 +4,18 @@ import json
 import os
 import re
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import ferry
 import numpy as np
-from ferry import Event, Result, Running
+from ferry import Event, Result, Running, wait_until
 from peers import stock
 
 # Held to what the peers use.
 OVER_TCP = ["env", "UCX_TLS=tcp"]
-# What a machine with much else to do may take for something that happens at once.
-LIMIT = 60.0
 
 
 def with_lib() -> list[str | Path]:
@@ -124,13 +121,6 @@ def lease_of(exported: Event) -> stock.Lease:
 def is_stopped(pid: int) -> bool:
     states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
     return all(state == "T" for state in states)
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < until, f"not in {LIMIT:g} s: {what}"
-        time.sleep(0.001)
 
 
 def lives(pid: int) -> bool:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from ferry import Event, Running, make_file, sha256
+from ferry import Event, Running, make_file, sha256, wait_until
 from peers import ours, stock
 
 pytestmark = pytest.mark.usefixtures("nixl")
@@ -20,7 +20,7 @@ def tell(pid: int, number: signal.Signals) -> None:
     """Signals the child of a process that a test has started. SIGSTOP: until it has stopped."""
     os.kill(pid, number)
     if number == signal.SIGSTOP:
-        ours.wait_until(lambda: ours.is_stopped(pid), "every thread has stopped")
+        wait_until(lambda: ours.is_stopped(pid), "every thread has stopped")
 
 
 def export(gateway: Running, key: int, source: Path) -> stock.Lease:
@@ -173,10 +173,10 @@ def test_a_worker_stopped_in_mid_read_past_the_ttl(command: Path, tmp_path: Path
         lease = export(gateway, 1, large)
         tell(child, signal.SIGSTOP)
         caller.begin_lease(lease)
-        ours.wait_until(lambda: ours.unread(child) > 0, "the READ has been asked for")
+        wait_until(lambda: ours.unread(child) > 0, "the READ has been asked for")
         reader.signal(signal.SIGSTOP)
         tell(child, signal.SIGCONT)
-        ours.wait_until(lambda: ours.unsent(child) > 0, "the READ is under way")
+        wait_until(lambda: ours.unsent(child) > 0, "the READ is under way")
         assert gateway.next() == {"event": "expired", "key": 1}
 
         # Its memory is nobody's yet, and others are served from what is left.
@@ -224,7 +224,7 @@ def test_a_stopped_agent_holds_up_no_gateway(command: Path, tmp_path: Path) -> N
             assert gateway.next() == {"event": "cancelled", "key": key}
         gateway.signal(signal.SIGTERM)
         assert gateway.wait() == 0
-        ours.wait_until(lambda: not ours.lives(child), "its agent has gone")
+        wait_until(lambda: not ours.lives(child), "its agent has gone")
 
 
 def test_an_agent_sleeps_when_nobody_may_read(command: Path, tmp_path: Path) -> None:
@@ -242,10 +242,10 @@ def test_an_agent_sleeps_when_nobody_may_read(command: Path, tmp_path: Path) -> 
         for key, end in ((1, "cancelled"), (2, "expired")):
             export(gateway, key, source)
             if end == "cancelled":
-                ours.wait_until(lambda: looks() > 100, "the agent looks often")
+                wait_until(lambda: looks() > 100, "the agent looks often")
                 gateway.say(f"cancel {key}")
             assert gateway.next() == {"event": end, "key": key}
-            ours.wait_until(lambda: looks() < 50, "the agent looks seldom")
+            wait_until(lambda: looks() < 50, "the agent looks seldom")
 
 
 def test_workers_killed_in_mid_read(command: Path, tmp_path: Path) -> None:
@@ -265,9 +265,9 @@ def test_workers_killed_in_mid_read(command: Path, tmp_path: Path) -> None:
                     stack.enter_context(ours.start_pull(command, lease, "--timeout", "60")) for _ in range(at_once)
                 ]
                 for puller in pullers:
-                    ours.wait_until(lambda pid=puller.pid: ours.connected(pid), "a worker waits for the agent")  # type: ignore[misc]
+                    wait_until(lambda pid=puller.pid: ours.connected(pid), "a worker waits for the agent")  # type: ignore[misc]
                 tell(child, signal.SIGCONT)
-                ours.wait_until(lambda pid=child: ours.unsent(pid) > 0, "a READ is under way")  # type: ignore[misc]
+                wait_until(lambda pid=child: ours.unsent(pid) > 0, "a READ is under way")  # type: ignore[misc]
                 for puller in pullers:
                     puller.signal(signal.SIGSTOP)
                 # More than anything but the tensor has, and now it stays so.
@@ -296,7 +296,7 @@ def test_the_end_of_a_gateway_with_live_leases(command: Path, tmp_path: Path) ->
             export(gateway, 2, source)
             gateway.signal(number)
             assert gateway.wait() == code
-            ours.wait_until(lambda pid=child: not ours.lives(pid), "its agent has gone")  # type: ignore[misc]
+            wait_until(lambda pid=child: not ours.lives(pid), "its agent has gone")  # type: ignore[misc]
 
 
 def test_the_end_of_input_waits_for_the_last_lease(command: Path, tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_the_end_of_input_waits_for_the_last_lease(command: Path, tmp_path: Path
         row = ours.pull(command, lease).row()
         assert row.get("sha256", sha256(source)) == sha256(source)
         assert gateway.wait() == 0
-        ours.wait_until(lambda: not ours.lives(child), "its agent has gone")
+        wait_until(lambda: not ours.lives(child), "its agent has gone")
     with ours.exporter(command, "--ttl", "1") as gateway:
         export(gateway, 1, source)
         gateway.end_input()

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from ferry import Running, run, stop
+from ferry import Running, run, stop, wait_until
 from peers import ours, stock
 
 pytestmark = pytest.mark.usefixtures("nixl")
@@ -83,7 +83,7 @@ def test_a_stock_gateway_is_restarted_under_load(command: Path) -> None:
                     for key in (-2 * life - 1, -2 * life - 2):
                         leases.append(gateway.export(key, 64 * KIB))
                         assert caller.encode_lease(leases[-1]) == {"accepted": True}
-            ours.wait_until(lambda: len(loaded) > 50, "the load goes on")
+            wait_until(lambda: len(loaded) > 50, "the load goes on")
         finally:
             stop.set()
             thread.join()
@@ -112,7 +112,7 @@ def test_our_gateway_is_restarted_fifty_times_under_load(command: Path, tmp_path
                 if killed:
                     send.signal(signal.SIGKILL)
                 assert send.wait() == (-signal.SIGKILL if killed else 0)
-            ours.wait_until(lambda before=before: len(loaded.rows) > before, "the load goes on")  # type: ignore[misc]
+            wait_until(lambda before=before: len(loaded.rows) > before, "the load goes on")  # type: ignore[misc]
         assert worker.process.poll() is None
         load.signal(signal.SIGKILL)
         ours.expect_sent(loaded.all())

@@ -15,7 +15,7 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 from typing import Any
 
 import pytest
-from ferry import Event, worker
+from ferry import Event, wait_until, worker
 from google.protobuf import descriptor_pb2
 from peers import ours, stock
 from peers.gateway import MODEL, TOKENS, Gateway, as_made, gateway, gateways, make_model, picture
@@ -94,7 +94,7 @@ class Workers:
     def wait_until_held(self) -> None:
         self.prefilled()
         last = self._clients[-1]
-        ours.wait_until(lambda: last.ask("GetServerInfo").active_requests == 1, "the last holds the request")
+        wait_until(lambda: last.ask("GetServerInfo").active_requests == 1, "the last holds the request")
 
     def active(self) -> int:
         return sum(client.ask("GetServerInfo").active_requests for client in self._clients)
@@ -175,7 +175,7 @@ def test_the_bytes_that_the_gateway_made_arrive(
             assert workers.outcome() == "answered"
         assert workers.active() == 0
         for place in (shm, elsewhere):
-            ours.wait_until(lambda place=place: place.names() == [], "no file is left")  # type: ignore[misc]
+            wait_until(lambda place=place: place.names() == [], "no file is left")  # type: ignore[misc]
 
 
 def opened(pid: int) -> list[str]:
@@ -210,15 +210,15 @@ def test_clients_that_leave_while_they_wait(
             assert workers.outcome() == "cancelled"
 
         leave()
-        ours.wait_until(lambda: workers.active() == 0, "nobody is served")
+        wait_until(lambda: workers.active() == 0, "nobody is served")
         before = [(len(opened(each.pid)), threads(each.pid)) for each in workers.all]
         for _ in range(11):
             leave()
-        ours.wait_until(lambda: workers.active() == 0, "nobody is served")
-        ours.wait_until(lambda: shm.names() == [], "no file is left")
+        wait_until(lambda: workers.active() == 0, "nobody is served")
+        wait_until(lambda: shm.names() == [], "no file is left")
         for each, (files, count) in zip(workers.all, before, strict=True):
             # The gateway may have made up to three more connections to it by now.
-            ours.wait_until(lambda each=each, files=files: len(opened(each.pid)) <= files + 3, "files are closed")  # type: ignore[misc]
+            wait_until(lambda each=each, files=files: len(opened(each.pid)) <= files + 3, "files are closed")  # type: ignore[misc]
             # gRPC has as many as it thinks good; one for each client would be eleven more.
             assert threads(each.pid) < count + 8
 
@@ -233,23 +233,23 @@ def test_clients_that_leave_before_the_worker_has_looked(
         receiving = workers.receiving
         receiving.signal(SIGSTOP)
         requests = [smg.begin(pixels) for _ in range(3)]
-        ours.wait_until(lambda: len(shm.names()) == 3, "there are files")
-        ours.wait_until(lambda: ours.unread(receiving.pid) > 0, "the worker has been told")
+        wait_until(lambda: len(shm.names()) == 3, "there are files")
+        wait_until(lambda: ours.unread(receiving.pid) > 0, "the worker has been told")
         for request in requests:
             request.leave()
         if engine != "epd":  # there the answer does not wait for the encoder
             gone = "client closed the connection before the response"
-            ours.wait_until(lambda: smg.log().count(gone) == 3, "the gateway has seen them leave")
+            wait_until(lambda: smg.log().count(gone) == 3, "the gateway has seen them leave")
         receiving.signal(SIGCONT)
 
         assert smg.chat(others)[0] == 200
         wanted = sha256(as_made(others, "float32"))
         assert receiving.until(lambda event: event.get("sha256") == wanted)["lane"] == "shm"
-        ours.wait_until(lambda: workers.active() == 0, "nobody is served")
+        wait_until(lambda: workers.active() == 0, "nobody is served")
         for name in shm.names() if engine != "epd" else []:
             assert name.startswith(f"smg-tokenspeed-{smg.process.pid}-")
         if engine == "epd":
-            ours.wait_until(lambda: shm.names() == [], "no file is left")
+            wait_until(lambda: shm.names() == [], "no file is left")
         assert [path for path in opened(receiving.pid) if "smg-tokenspeed" in path] == []
 
 
@@ -269,17 +269,17 @@ def test_workers_that_are_killed(command: Path, tmp_path: Path, shm: PrivateShm,
             request.response().read()
         assert stream or request.response().status >= 500
         request.close()
-        ours.wait_until(lambda: shm.names() == [], "no file is left")
+        wait_until(lambda: shm.names() == [], "no file is left")
     with rig(command, engine, tmp_path / "unread", shm) as (smg, workers):
         workers.receiving.signal(SIGSTOP)
         request = smg.begin(pixels, stream=stream)
-        ours.wait_until(lambda: len(shm.names()) == 1, "there is a file")
-        ours.wait_until(lambda: ours.unread(workers.receiving.pid) > 0, "the worker has been told")
+        wait_until(lambda: len(shm.names()) == 1, "there is a file")
+        wait_until(lambda: ours.unread(workers.receiving.pid) > 0, "the worker has been told")
         workers.receiving.signal(SIGKILL)
         # Nothing was sent before the tensors are taken: so the gateway knows that they were not, and removes the file.
         assert (request.response().status >= 500) == (engine != "epd")
         request.close()
-        ours.wait_until(lambda: shm.names() == [], "no file is left")
+        wait_until(lambda: shm.names() == [], "no file is left")
 
 
 def test_our_copies_of_the_messages_are_those_that_are_published() -> None:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from ferry import stop
+from ferry import stop, wait_until
 from peers import ours, stock
 
 pytestmark = pytest.mark.usefixtures("control")
@@ -96,10 +96,10 @@ def test_fault_3_a_reader_that_stops_in_mid_read_gets_bytes_of_two_tensors() -> 
         lease = gateway.export(2, large)
         stop(gateway.process)
         pull = worker.start(lease)
-        ours.wait_until(lambda: ours.unread(gateway.process.pid) > 0, "the READ has been asked for")
+        wait_until(lambda: ours.unread(gateway.process.pid) > 0, "the READ has been asked for")
         stop(worker.process)
         gateway.process.send_signal(signal.SIGCONT)
-        ours.wait_until(lambda: ours.unsent(gateway.process.pid) > 0, "the READ is under way")
+        wait_until(lambda: ours.unsent(gateway.process.pid) > 0, "the READ is under way")
         newer = gateway.export(3, large - 1000)
         assert newer.address == lease.address
         worker.process.send_signal(signal.SIGCONT)
