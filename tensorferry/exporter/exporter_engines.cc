@@ -122,11 +122,14 @@ void ExporterCore::StartInBackground() {
       // What cannot start is made anew: its address may have been the trouble.
       if (slot.make) slot.engine.reset();
       if (status == slot.status) continue;
+      {
+        // Who hears of it below may ask at once.
+        const std::unique_lock<std::shared_mutex> lock(engines_mu_);
+        slot.status = status;
+      }
       Log(options_.log, LogLevel::kWarning,
           StrCat("engine/", slot.transport,
                  " does not run yet, and is tried again: ", status.message()));
-      const std::unique_lock<std::shared_mutex> lock(engines_mu_);
-      slot.status = std::move(status);
     }
     std::unique_lock<std::mutex> lock(mu_);
     if (all_run || starter_wakes_.wait_for(lock, pause, closing)) return;
