@@ -68,7 +68,7 @@ struct ExporterOptions {
   std::function<void(const LeaseEvent&)> on_event = {};
   LogSink log = {};
 
-  // Further engines, after the built-in ones: engine/nixl.
+  // Further engines, after the built-in ones, or before tcp where preferred: engine/nixl, engine/ucx.
   std::vector<std::unique_ptr<engine::ExportEngine>> engines = {};
   // For tests: a wrapper around each built-in engine, a clock.
   std::function<std::unique_ptr<engine::ExportEngine>(std::unique_ptr<engine::ExportEngine>)> wrap =

@@ -138,13 +138,17 @@ absl::Status ExporterCore::AddEngine(std::unique_ptr<engine::ExportEngine> engin
                                .max_leases = kMaxLeases,
                                .instance = instance_};
   if (absl::Status s = engine->Start(view, this); !s.ok()) return s;
-  transports_.emplace_back(engine->transport());
+  // What beats sockets stands before them, and readers see by that that this end has it.
+  const bool preferred = engine->preferred();
+  const auto tcp = std::find(transports_.begin(), transports_.end(), "tcp");
+  transports_.emplace(preferred ? tcp : transports_.end(), engine->transport());
   if (engine->one_sided()) {
     one_sided_ = true;
   } else {
     wire::Way way = engine->way();
-    (std::holds_alternative<wire::LocalWay>(way) ? shm_ways_ : remote_ways_)
-        .push_back(std::move(way));
+    std::vector<wire::Way>& ways =
+        std::holds_alternative<wire::LocalWay>(way) ? shm_ways_ : remote_ways_;
+    ways.insert(preferred ? ways.begin() : ways.end(), std::move(way));
   }
   engines_.push_back(std::move(engine));
   return absl::OkStatus();
