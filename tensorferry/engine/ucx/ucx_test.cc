@@ -1,11 +1,14 @@
 // Both sides of engine/ucx together, over UCX's tcp in one process.
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -313,6 +316,36 @@ TEST_F(UcxTest, ACrowdedGatewayIsBusy) {
   std::vector<std::byte> into(1000);
   const absl::Status status = Pull(gateway.DescriptorOf(lease), into);
   EXPECT_EQ(ReasonOf(status), Reason::kBusy) << status;
+}
+
+// tests/peers/ucx_module.cc speaks UCX, and nonsense.
+TEST_F(UcxTest, NonsenseOverUcxEndsItsEndpointAndDisturbsNobody) {
+  const std::string path =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "tensorferry_ucx_module.so";
+  void* const stranger = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(stranger, nullptr) << ::dlerror();
+  const auto garble =
+      reinterpret_cast<const char* (*)(int, int)>(::dlsym(stranger, "ucx_module_garble"));
+  ASSERT_NE(garble, nullptr);
+  std::mutex mutex;
+  std::string log;
+  UcxGateway gateway(*ucx_, {},
+                     {.ucx = {.log =
+                                  [&](LogLevel level, std::string_view line) {
+                                    const std::lock_guard<std::mutex> lock(mutex);
+                                    if (level == LogLevel::kWarning) log += line;
+                                  }},
+                      .listen = *SocketAddress::Parse("127.0.0.1:0")});
+  const PublishedLease lease = gateway.leases.Add(1000);
+  for (int form = 0; form < 4; ++form) {
+    EXPECT_STREQ(garble(gateway.engine->address().port(), form), nullptr) << form;
+    ExpectArrives(gateway, lease);
+  }
+  EXPECT_EQ(gateway.leases.opens(), 4u);
+  EXPECT_TRUE(gateway.leases.WaitUntil([&] {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return log.find("a request of 5 bytes, not 96") != std::string::npos;
+  }));
 }
 
 TEST_F(UcxTest, CanTryNamesWhatIsWrong) {
