@@ -520,13 +520,15 @@ void UcxPuller::Settle(Ask* ask) {
 }
 
 void UcxPuller::End(const PullPtr& pull, const absl::Status& status) {
-  const PullPtr kept = pull;
-  Detach(*kept);
-  pulls_.erase(kept);
-  kept->result = status;
-  kept->done.store(true);
-  kept->done.notify_all();
-  (void)::eventfd_write(kept->event.get(), 1);
+  // `pull` may be the ask's own, which goes with it.
+  PullPtr ended = pull;
+  Detach(*ended);
+  pulls_.erase(ended);
+  ended->result = status;
+  ended->done.store(true);
+  ended->done.notify_all();
+  (void)::eventfd_write(ended->event.get(), 1);
+  ended.reset();
 }
 
 void UcxPuller::LookAt(UcxPull& pull, Instant when) {
