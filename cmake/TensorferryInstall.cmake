@@ -10,11 +10,14 @@ file(RELATIVE_PATH libraries_from_agent
 set_target_properties(tensorferry_nixl_agent PROPERTIES
   INSTALL_RPATH "$ORIGIN/${libraries_from_agent}")
 install(TARGETS tensorferry_nixl_agent DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/tensorferry)
+if(TARGET tensorferry_ucx)
+  install(TARGETS tensorferry_ucx LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tensorferry)
+endif()
 install(EXPORT tensorferryTargets NAMESPACE tensorferry:: DESTINATION ${tensorferry_cmake_dir})
 install(DIRECTORY tensorferry/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensorferry
         FILES_MATCHING PATTERN "*.h"
         PATTERN "*_testing.h" EXCLUDE PATTERN "testdata" EXCLUDE PATTERN "grpc" EXCLUDE
-        PATTERN "prometheus" EXCLUDE)
+        PATTERN "prometheus" EXCLUDE PATTERN "module" EXCLUDE)
 
 if(TENSORFERRY_BUILD_TOOLS)
   set_target_properties(tensorferry_grpc PROPERTIES INSTALL_RPATH "$ORIGIN")

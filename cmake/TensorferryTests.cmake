@@ -68,13 +68,15 @@ foreach(room IN LISTS rooms)
 endforeach()
 
 # A user's module that is linked to the system's UCX, which NIXL must get along with. Skipped loudly where there is none.
-pkg_check_modules(ucx IMPORTED_TARGET ucx)
 if(ucx_FOUND)
   add_library(tensorferry_ucx_module MODULE tests/peers/ucx_module.cc)
   set_target_properties(tensorferry_ucx_module PROPERTIES PREFIX "")
   target_link_libraries(tensorferry_ucx_module PRIVATE PkgConfig::ucx)
   tensorferry_options(tensorferry_ucx_module)
   add_dependencies(engine_test tensorferry_ucx_module)
+endif()
+if(TARGET tensorferry_ucx)
+  add_dependencies(engine_test tensorferry_ucx)
 endif()
 
 # The command's parts make one more room.

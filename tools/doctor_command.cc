@@ -8,14 +8,17 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "tensorferry/base/contains.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
+#include "tensorferry/engine/remote_choice.h"
 #include "tensorferry/exporter/exporter.h"
 #include "tensorferry/puller/puller.h"
 #include "tools/gateway_side.h"
 #include "tools/output.h"
 #include "tools/seconds.h"
 #include "tools/settings.h"
+#include "tools/ucx_engines.h"
 
 namespace tensorferry::tools {
 namespace {
@@ -25,6 +28,8 @@ constexpr uint64_t kTestBytes = uint64_t{1} << 20;
 struct DoctorOptions {
   std::string peer;
   std::string listen;
+  std::vector<std::string> engines = {"tcp"};
+  UcxFlags ucx;
   double timeout = 5;
   bool json = false;
 };
@@ -40,6 +45,15 @@ struct Check {
 std::string FixFor(const Check& check) {
   const std::optional<Reason> reason = ReasonOf(check.result);
   if (check.result.ok()) return "";
+  if (check.transport == "ucx" && reason == Reason::kLaneOff) {
+    return "install UCX and the module of engine/ucx (docs/ucx.md), or name it with --ucx-module";
+  }
+  if (check.transport == "ucx" && reason == Reason::kBadOption) {
+    return "see docs/ucx.md; without RDMA, engine tcp is the faster and the safer one";
+  }
+  if (check.transport == "ucx" && reason == Reason::kNoCommonWay) {
+    return "start the worker with --engine local,tcp,ucx";
+  }
   if (!reason) return "read the cause; the other lanes are not affected";
   switch (*reason) {
     case Reason::kUnreachable:
@@ -81,13 +95,18 @@ Outgoing TestTensor() {
 }
 
 // Exporter and puller in this process: whether the transport works on this host at all.
-absl::Status TryHere(Lane lane, const DoctorOptions& doctor) {
+absl::Status TryHere(Lane lane, std::string_view transport, const DoctorOptions& doctor) {
   if (lane == Lane::kInline) return absl::OkStatus();  // needs nothing but the RPC itself
   const LocalSocket local_socket("");
   ExporterOptions exporter_options{.arena_bytes = 2 * kTestBytes};
   if (lane == Lane::kShm) exporter_options.local_socket = local_socket.path();
-  if (lane == Lane::kRemote) {
-    exporter_options.listen = doctor.listen.empty() ? "127.0.0.1:0" : doctor.listen;
+  std::string listen = doctor.listen.empty() ? "127.0.0.1:0" : doctor.listen;
+  if (transport == "tcp") exporter_options.listen = listen;
+  if (transport == "ucx") {
+    auto ucx = OpenUcxExport(doctor.ucx, listen, /*beside_tcp=*/false, {});
+    if (!ucx.ok()) return ucx.status();
+    listen = (*ucx)->address().ToString();
+    exporter_options.engines.push_back(*std::move(ucx));
   }
   absl::StatusOr<std::unique_ptr<Exporter>> exporter =
       Exporter::Create(std::move(exporter_options));
@@ -95,9 +114,14 @@ absl::Status TryHere(Lane lane, const DoctorOptions& doctor) {
   PullerOptions puller_options;
   puller_options.landing_bytes = kTestBytes;
   if (lane == Lane::kRemote) {
-    const std::string listen = (*exporter)->listen_address();
+    if (transport == "tcp") listen = (*exporter)->listen_address();
     puller_options.allow =
         *AllowList::Parse(std::vector<std::string>{SocketAddress::Parse(listen)->HostText()});
+  }
+  if (transport == "ucx") {
+    auto ucx = OpenUcxPull(doctor.ucx, puller_options.allow, {});
+    if (!ucx.ok()) return ucx.status();
+    puller_options.engines.push_back(*std::move(ucx));
   }
   absl::StatusOr<std::unique_ptr<Puller>> puller = Puller::Create(std::move(puller_options));
   if (!puller.ok()) return puller.status();
@@ -117,14 +141,16 @@ absl::Status TryHere(Lane lane, const DoctorOptions& doctor) {
 }
 
 // One test tensor over the lane, to the worker and back as a digest.
-absl::Status TryPeer(Lane lane, const DoctorOptions& doctor) {
+absl::Status TryPeer(Lane lane, std::string_view transport, const DoctorOptions& doctor) {
   const LocalSocket local_socket("");
   absl::StatusOr<std::unique_ptr<GatewaySide>> gateway =
       GatewaySide::Create({.to = doctor.peer,
                            .arena_bytes = 2 * kTestBytes,
                            .shm = lane == Lane::kShm,
                            .files = false,
-                           .remote = lane == Lane::kRemote,
+                           .remote = transport == "tcp",
+                           .ucx = transport == "ucx",
+                           .ucx_flags = doctor.ucx,
                            .listen = doctor.listen,
                            .local_socket = local_socket.path(),
                            .timeout = std::chrono::duration_cast<Duration>(
@@ -143,16 +169,44 @@ absl::Status TryPeer(Lane lane, const DoctorOptions& doctor) {
 }
 
 // A lane that does not work on this host cannot work from here to the peer either.
-absl::Status TryBoth(Lane lane, const DoctorOptions& options) {
-  const absl::Status here = TryHere(lane, options);
-  if (!here.ok()) return Annotate(here, "on this host");
-  return options.peer.empty() ? here : TryPeer(lane, options);
+Check TryBoth(Lane lane, std::string_view transport, const DoctorOptions& options) {
+  const absl::Status here = TryHere(lane, transport, options);
+  if (!here.ok()) return {lane, transport, Annotate(here, "on this host")};
+  if (options.peer.empty()) return {lane, transport, here};
+  return {lane, transport, TryPeer(lane, transport, options)};
 }
 
 std::vector<Check> ExamineAll(const DoctorOptions& options) {
-  return {{Lane::kInline, "grpc", TryBoth(Lane::kInline, options)},
-          {Lane::kShm, "local", TryBoth(Lane::kShm, options)},
-          {Lane::kRemote, "tcp", TryBoth(Lane::kRemote, options)}};
+  std::vector<Check> checks = {TryBoth(Lane::kInline, "grpc", options),
+                               TryBoth(Lane::kShm, "local", options)};
+  for (const std::string_view transport : {"tcp", "ucx"}) {
+    if (Contains(options.engines, transport)) {
+      checks.push_back(TryBoth(Lane::kRemote, transport, options));
+    }
+  }
+  return checks;
+}
+
+// Which of its engines lane remote takes, from here to the peer, or to this host.
+engine::RemoteChoice ChooseEngine(const DoctorOptions& options) {
+  const bool rdma = !engine::ActiveRdmaDevices(options.ucx.rdma_devices).empty();
+  // Where nothing depends on it, a library that changes the process is not loaded.
+  const bool ucx = (rdma || Contains(options.engines, "ucx")) && OpenUcxModule(options.ucx).ok();
+  const engine::RemoteEnd here = {
+      .tcp = Contains(options.engines, "tcp"), .ucx = ucx, .rdma = rdma};
+  if (options.peer.empty()) return engine::ChooseRemote(here, here);
+  absl::StatusOr<std::unique_ptr<GatewaySide>> gateway =
+      GatewaySide::Create({.to = options.peer,
+                           .arena_bytes = kTestBytes,
+                           .shm = false,
+                           .files = false,
+                           .remote = false,
+                           .timeout = std::chrono::duration_cast<Duration>(
+                               std::chrono::duration<double>(options.timeout))});
+  if (!gateway.ok()) return {"", std::string(gateway.status().message())};
+  const absl::StatusOr<std::shared_ptr<const Capabilities>> worker = (*gateway)->AskWorker();
+  if (!worker.ok()) return {"", std::string(worker.status().message())};
+  return engine::ChooseRemote(here, engine::RemoteEndOf((*worker)->transports));
 }
 
 std::string_view VerdictOf(const Check& check) { return check.result.ok() ? "ok" : "off"; }
@@ -169,8 +223,11 @@ int Examine(const DoctorOptions& options) {
                     {"cause", std::string(check.result.message())},
                     {"fix", FixFor(check)}});
   }
+  const engine::RemoteChoice remote = ChooseEngine(options);
   if (options.json) {
-    PrintJson({{"checks", rows}});
+    using Json = nlohmann::ordered_json;
+    const Json transport = remote.transport.empty() ? Json(nullptr) : Json(remote.transport);
+    PrintJson({{"checks", rows}, {"remote", {{"transport", transport}, {"why", remote.why}}}});
   } else {
     PrintLine(options.peer.empty() ? "on this host:" : StrCat("to ", options.peer, ":"));
     for (const Check& check : checks) {
@@ -180,6 +237,9 @@ int Examine(const DoctorOptions& options) {
       PrintLine(StrCat("         cause: ", check.result.message()));
       PrintLine(StrCat("         fix:   ", FixFor(check)));
     }
+    PrintLine(StrCat("lane remote goes over ",
+                     remote.transport.empty() ? std::string_view("nothing") : remote.transport,
+                     ": ", remote.why));
   }
   return all_off ? kFailed : kDone;
 }
@@ -197,6 +257,11 @@ void AddDoctorCommand(CLI::App& app, int* exit_code) {
       "each lane\nto a tensorferry worker. Exits with 1 when no lane works.");
   verb->add_option("--peer", options->peer, "HOST:PORT of a worker");
   verb->add_option("--listen", options->listen, "IP:PORT where the peer fetches from");
+  verb->add_option("--engine", options->engines, "what lane remote is tried over: tcp, ucx")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::IsMember({"tcp", "ucx"}));
+  AddUcxExportFlags(verb, &options->ucx);
   verb->add_option("--timeout", options->timeout, "seconds for each test")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

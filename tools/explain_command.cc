@@ -88,6 +88,7 @@ GatewayFacts DescribeGateway(const ExplainOptions& options, const Settings& sett
   const std::string directory(engine::kShmDirectory);
   serve("local", true);
   serve("tcp", !settings.listen_ip.empty());
+  serve("ucx", !settings.listen_ip.empty());
   serve("nixl", !settings.listen_ip.empty());
   serve("file", ::access(directory.c_str(), W_OK | X_OK) == 0);
   return gateway;
@@ -239,10 +240,11 @@ void AddExplainCommand(CLI::App& app, int* exit_code) {
                    "JSON file that says what a worker takes (docs/settings.md)")
       ->check(CLI::ExistingFile)
       ->excludes(worker);
-  verb->add_option("--engine", options->engines, "what the gateway serves: local, file, tcp, nixl")
+  verb->add_option("--engine", options->engines,
+                   "what the gateway serves: local, file, tcp, ucx, nixl")
       ->delimiter(',')
       ->capture_default_str()
-      ->check(CLI::IsMember({"local", "file", "tcp", "nixl"}));
+      ->check(CLI::IsMember({"local", "file", "tcp", "ucx", "nixl"}));
   verb->add_option("--timeout", options->timeout, "seconds that --worker has to answer")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

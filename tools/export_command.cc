@@ -27,6 +27,7 @@
 #include "tools/seconds.h"
 #include "tools/settings.h"
 #include "tools/signals.h"
+#include "tools/ucx_engines.h"
 
 namespace tensorferry::tools {
 namespace {
@@ -36,6 +37,7 @@ struct ExportArguments {
   std::vector<std::string> engines;
   std::string local_socket;
   NixlFlags nixl;
+  UcxFlags ucx;
   std::string agent_name;
   uint64_t arena_bytes = ExporterOptions{}.arena_bytes;
   double ttl = std::chrono::duration<double>(ExporterOptions{}.lease_ttl).count();
@@ -107,7 +109,7 @@ std::string ForPeople(const nlohmann::ordered_json& event) {
 absl::StatusOr<std::unique_ptr<Exporter>> Start(const ExportArguments& arguments,
                                                 const std::string& local_socket, EventQueue* events,
                                                 const std::shared_ptr<Metrics>& metrics,
-                                                std::string* nixl_listen) {
+                                                std::string* own_listen) {
   ExporterOptions options;
   options.log = PrintLog("export");
   options.metrics = metrics;
@@ -115,8 +117,15 @@ absl::StatusOr<std::unique_ptr<Exporter>> Start(const ExportArguments& arguments
     absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> nixl = OpenNixlExport(
         arguments.nixl, arguments.listen, arguments.agent_name, options.log, metrics);
     if (!nixl.ok()) return nixl.status();
-    *nixl_listen = (*nixl)->address().ToString();
+    *own_listen = (*nixl)->address().ToString();
     options.engines.push_back(*std::move(nixl));
+  }
+  if (Contains(arguments.engines, "ucx")) {
+    absl::StatusOr<std::unique_ptr<engine::UcxExportEngine>> ucx = OpenUcxExport(
+        arguments.ucx, arguments.listen, Contains(arguments.engines, "tcp"), options.log, metrics);
+    if (!ucx.ok()) return ucx.status();
+    if (!Contains(arguments.engines, "tcp")) *own_listen = (*ucx)->address().ToString();
+    options.engines.push_back(*std::move(ucx));
   }
   options.arena_bytes = arguments.arena_bytes;
   options.lease_ttl = ToDuration(arguments.ttl);
@@ -149,10 +158,10 @@ int Export(const ExportArguments& arguments) {
   const absl::StatusOr<ServedMetrics> served = ServeMetrics(arguments.metrics);
   if (!served.ok()) return Fail("export", served.status());
   const LocalSocket local_socket(arguments.local_socket);
-  EventQueue events;  // outlives the exporter, whose threads use it
-  std::string nixl_listen;
+  EventQueue events;       // outlives the exporter, whose threads use it
+  std::string own_listen;  // where engine/tcp has none
   absl::StatusOr<std::unique_ptr<Exporter>> exporter =
-      Start(arguments, local_socket.path(), &events, served->metrics, &nixl_listen);
+      Start(arguments, local_socket.path(), &events, served->metrics, &own_listen);
   if (!exporter.ok()) return Fail("export", exporter.status());
 
   const bool json = arguments.json || ::isatty(STDOUT_FILENO) == 0;
@@ -161,7 +170,7 @@ int Export(const ExportArguments& arguments) {
   };
   const std::vector<std::string> transports = (*exporter)->transports();
   const bool local = std::find(transports.begin(), transports.end(), "local") != transports.end();
-  const std::string listen = nixl_listen.empty() ? (*exporter)->listen_address() : nixl_listen;
+  const std::string listen = own_listen.empty() ? (*exporter)->listen_address() : own_listen;
   using Json = nlohmann::ordered_json;
   Json ready = {{"event", "ready"},
                 {"listen", listen.empty() ? Json(nullptr) : Json(listen)},
@@ -170,7 +179,8 @@ int Export(const ExportArguments& arguments) {
                 {"arena_bytes", arguments.arena_bytes}};
   if (served->server) ready["metrics"] = served->address();
   print(ready);
-  ExportSession session(exporter->get(), arguments.readers, !nixl_listen.empty(), print);
+  ExportSession session(exporter->get(), arguments.readers, Contains(arguments.engines, "nixl"),
+                        print);
   Serve(signals, &events, &session);
   (*exporter)->Close();
   return kDone;
@@ -189,16 +199,17 @@ void AddExportCommand(CLI::App& app, int* exit_code) {
       "leases that can still be read; a\nsignal does not. Answers are JSON, one object a line, "
       "unless standard output is a terminal.");
   verb->add_option("--listen", arguments->listen,
-                   "IP:PORT that tcp or nixl readers dial; port 0 picks a free one")
+                   "IP:PORT that tcp, ucx or nixl readers dial; port 0 picks a free one")
       ->required()
       ->check([](const std::string& text) { return UsageOf(SocketAddress::Parse(text).status()); });
   verb->add_option("--engine", arguments->engines,
-                   "local, tcp (both by default), or nixl, alone: descriptors are then SMG's")
+                   "local, tcp (both by default), ucx, or nixl, alone: descriptors are then SMG's")
       ->delimiter(',')
-      ->check(CLI::IsMember({"local", "tcp", "nixl"}));
+      ->check(CLI::IsMember({"local", "tcp", "ucx", "nixl"}));
   verb->add_option("--agent-name", arguments->agent_name,
                    "name of the nixl agent (default: the one that stock workers look for)");
   AddNixlExportFlags(verb, &arguments->nixl);
+  AddUcxExportFlags(verb, &arguments->ucx);
   verb->add_option("--local-socket", arguments->local_socket,
                    "path of the unix socket of engine local (default: a private one)");
   verb->add_option("--arena-bytes", arguments->arena_bytes, "memory for staged files")

@@ -90,7 +90,7 @@ absl::Status GatewaySide::StartExporter() {
   options.log = options_.log;
   options.metrics = options_.metrics;
   if (options_.shm) options.local_socket = options_.local_socket;
-  if (options_.remote || options_.nixl) {
+  if (options_.remote || options_.nixl || options_.ucx) {
     std::string listen = options_.listen;
     if (listen.empty()) {
       absl::StatusOr<SocketAddress> peer = Resolve(options_.to, "--to");
@@ -100,6 +100,12 @@ absl::Status GatewaySide::StartExporter() {
       listen = local->ToString();
     }
     if (options_.remote) options.listen = listen;
+    if (options_.ucx) {
+      absl::StatusOr<std::unique_ptr<engine::UcxExportEngine>> ucx = OpenUcxExport(
+          options_.ucx_flags, listen, options_.remote, options_.log, options_.metrics);
+      if (!ucx.ok()) return ucx.status();
+      options.engines.push_back(*std::move(ucx));
+    }
     if (options_.nixl) {
       absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> nixl = OpenNixlExport(
           options_.nixl_flags, listen, /*agent_name=*/{}, options_.log, options_.metrics);

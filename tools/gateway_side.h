@@ -33,6 +33,7 @@
 #include "tensorferry/policy/decide.h"
 #include "tools/nixl_engines.h"
 #include "tools/sha256.h"
+#include "tools/ucx_engines.h"
 
 namespace tensorferry::tools {
 
@@ -44,6 +45,8 @@ struct GatewaySideOptions {
   bool remote = true;  // serve engine/tcp
   bool nixl = false;   // serve engine/nixl, at the same address
   NixlFlags nixl_flags = {};
+  bool ucx = false;  // serve engine/ucx
+  UcxFlags ucx_flags = {};
   // Where the exporter listens; empty: the local address of the route to the worker, a free port.
   std::string listen = {};
   // Of engine/local.
@@ -79,6 +82,8 @@ class GatewaySide {
   // kUnreachable when there is no worker; the exporter's errors.
   static absl::StatusOr<std::unique_ptr<GatewaySide>> Create(const GatewaySideOptions& options);
 
+  // The present answer to "what can you take?": a restarted worker is asked anew.
+  absl::StatusOr<std::shared_ptr<const Capabilities>> AskWorker();
   absl::StatusOr<Delivery> Send(const Outgoing& tensor, const LanePolicy& policy);
   // Ends what is under way, and lets nothing more begin: kCancelled.
   void Cancel();
@@ -90,8 +95,6 @@ class GatewaySide {
   grpc::Status Call(grpc::ClientContext* context,
                     const tokenspeed::grpc::encoder::EncodeRequest& request,
                     tokenspeed::grpc::encoder::EncodeResponse* response);
-  // The present answer to "what can you take?": a restarted worker is asked anew.
-  absl::StatusOr<std::shared_ptr<const Capabilities>> AskWorker();
   // With what can be found out of a worker that does not know our service, once for each process of
   // it.
   std::shared_ptr<const Capabilities> Completed(std::shared_ptr<const Capabilities> worker);

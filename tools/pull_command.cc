@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "tensorferry/base/clock.h"
+#include "tensorferry/base/contains.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/puller/puller.h"
@@ -20,6 +21,7 @@
 #include "tools/output.h"
 #include "tools/seconds.h"
 #include "tools/sha256.h"
+#include "tools/ucx_engines.h"
 
 namespace tensorferry::tools {
 namespace {
@@ -32,7 +34,9 @@ struct PullArguments {
   std::string out;
   double timeout = 5;
   std::vector<std::string> allow;
+  std::vector<std::string> engines = {"local", "tcp"};
   NixlFlags nixl;
+  UcxFlags ucx;
   bool json = false;
 };
 
@@ -62,6 +66,14 @@ absl::StatusOr<Pulled> Fetch(const PullArguments& arguments) {
         OpenNixlPull(arguments.nixl, options.allow, options.log);
     if (!nixl.ok()) return nixl.status();
     options.engines.push_back(*std::move(nixl));
+  }
+  options.local = Contains(arguments.engines, "local");
+  options.tcp = Contains(arguments.engines, "tcp");
+  if (Contains(arguments.engines, "ucx")) {
+    absl::StatusOr<std::unique_ptr<engine::PullEngine>> ucx =
+        OpenUcxPull(arguments.ucx, options.allow, options.log);
+    if (!ucx.ok()) return ucx.status();
+    options.engines.push_back(*std::move(ucx));
   }
   absl::StatusOr<std::unique_ptr<Puller>> puller = Puller::Create(std::move(options));
   if (!puller.ok()) return puller.status();
@@ -130,7 +142,13 @@ void AddPullCommand(CLI::App& app, int* exit_code) {
   verb->add_option("--allow", arguments->allow,
                    "networks (CIDR) that may be dialled (default: 127.0.0.0/8 and ::1)")
       ->check([](const std::string& text) { return UsageOf(AllowList::Parse({text}).status()); });
+  verb->add_option("--engine", arguments->engines,
+                   "what a tensorferry descriptor is pulled over: local, tcp, ucx")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::IsMember({"local", "tcp", "ucx"}));
   AddNixlFlags(verb, &arguments->nixl);
+  AddUcxFlags(verb, &arguments->ucx);
   verb->add_flag("--json", arguments->json, "one JSON object");
   verb->callback([arguments, exit_code] { *exit_code = Pull(*arguments); });
 }

@@ -47,6 +47,7 @@ struct SendOptions {
   double timeout = 30;
   std::vector<std::string> engines = {"local", "tcp"};
   NixlFlags nixl;
+  UcxFlags ucx;
   bool assume_pull = false;
   bool allow_fallback = false;
   std::string metrics;
@@ -262,6 +263,8 @@ int Send(const SendOptions& options) {
       .remote = remote && Contains(options.engines, "tcp"),
       .nixl = remote && Contains(options.engines, "nixl"),
       .nixl_flags = options.nixl,
+      .ucx = remote && Contains(options.engines, "ucx"),
+      .ucx_flags = options.ucx,
       .listen = options.listen.empty() ? settings->listen() : options.listen,
       .local_socket = local_socket.path(),
       .timeout = ToDuration(options.timeout),
@@ -326,11 +329,13 @@ void AddSendCommand(CLI::App& app, int* exit_code) {
                    "local or file: carry lane shm by this alone (default: local where the worker "
                    "can map memory, else file)")
       ->check(CLI::IsMember({"local", "file"}));
-  verb->add_option("--engine", options->engines, "what shm and remote go over: local, tcp, nixl")
+  verb->add_option("--engine", options->engines,
+                   "what shm and remote go over: local, tcp, ucx, nixl")
       ->delimiter(',')
       ->capture_default_str()
-      ->check(CLI::IsMember({"local", "tcp", "nixl"}));
+      ->check(CLI::IsMember({"local", "tcp", "ucx", "nixl"}));
   AddNixlExportFlags(verb, &options->nixl);
+  AddUcxExportFlags(verb, &options->ucx);
   verb->add_flag("--assume-pull", options->assume_pull,
                  "this stock worker fetches over nixl, although it does not say so");
   verb->add_option("--dtype", options->dtype, "bfloat16, float16, float32 or uint8")

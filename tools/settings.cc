@@ -98,6 +98,18 @@ std::string NixlAgentProgram() {
   return (here.parent_path() / "libexec/tensorferry" / kName).string();
 }
 
+engine::UcxModuleOptions UcxModuleSettings(const std::string& path) {
+  engine::UcxModuleOptions options{
+      .path = path.empty() ? Environment("TENSORFERRY_UCX_MODULE") : path, .search = {}};
+  std::error_code error;
+  const std::filesystem::path here =
+      std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  for (const char* libraries : {TENSORFERRY_LIBDIR, "lib"}) {
+    options.search.push_back((here.parent_path() / libraries / "tensorferry").string());
+  }
+  return options;
+}
+
 void KeepUcxOffStandardOutput() { (void)::setenv("UCX_LOG_FILE", "/dev/stderr", /*overwrite=*/0); }
 
 LocalSocket::LocalSocket(const std::string& path_or_empty) : path_(path_or_empty) {

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "tensorferry/engine/nixl/nixl_library.h"
+#include "tensorferry/engine/ucx/ucx_module.h"
 
 namespace tensorferry::tools {
 
@@ -41,6 +42,9 @@ std::optional<std::string> EnvironmentVariable(std::string_view name);
 engine::NixlLibraryOptions NixlLibrarySettings(const std::string& dir);
 // tensorferry-nixl-agent: beside this command, or where it was installed to.
 std::string NixlAgentProgram();
+// Where the module of engine/ucx is looked for: at `path`, else at $TENSORFERRY_UCX_MODULE, else
+// where it was built or installed with this command.
+engine::UcxModuleOptions UcxModuleSettings(const std::string& path);
 // UCX, which NIXL brings, logs to standard output, which is ours, unless its own setting says
 // otherwise. Before NIXL is opened.
 void KeepUcxOffStandardOutput();

@@ -32,6 +32,7 @@
 #include "tools/serve/vllm_service.h"
 #include "tools/setting_flags.h"
 #include "tools/signals.h"
+#include "tools/ucx_engines.h"
 #include "tools/work_queue.h"
 
 namespace tensorferry::tools {
@@ -42,6 +43,7 @@ struct WorkerOptions {
   std::vector<std::string> lanes = {"inline", "shm", "remote"};
   std::vector<std::string> engines = {"local", "tcp"};
   NixlFlags nixl;
+  UcxFlags ucx;
   std::vector<std::string> allow = {"127.0.0.0/8", "::1"};
   uint64_t landing_bytes = uint64_t{1} << 30;
   uint64_t max_message_bytes = uint64_t{256} << 20;
@@ -108,6 +110,15 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
     } else {
       // The other transports serve all the same.
       PrintError("worker", nixl.status());
+    }
+  }
+  if (Takes(options, Lane::kRemote) && Contains(options.engines, "ucx")) {
+    absl::StatusOr<std::unique_ptr<engine::PullEngine>> ucx =
+        OpenUcxPull(options.ucx, puller_options.allow, puller_options.log, served->metrics);
+    if (ucx.ok()) {
+      puller_options.engines.push_back(*std::move(ucx));
+    } else {
+      PrintError("worker", ucx.status());
     }
   }
   // All but bytes in the message may need landing memory: also views that a worker may no longer hold.
@@ -241,11 +252,13 @@ void AddWorkerCommand(CLI::App& app, int* exit_code) {
       ->delimiter(',')
       ->capture_default_str()
       ->check([](const std::string& text) { return UsageOf(ParseLane(text).status()); });
-  verb->add_option("--engine", options->engines, "what shm and remote go over: local, tcp, nixl")
+  verb->add_option("--engine", options->engines,
+                   "what shm and remote go over: local, tcp, ucx, nixl")
       ->delimiter(',')
       ->capture_default_str()
-      ->check(CLI::IsMember({"local", "tcp", "nixl"}));
+      ->check(CLI::IsMember({"local", "tcp", "ucx", "nixl"}));
   AddNixlFlags(verb, &options->nixl);
+  AddUcxFlags(verb, &options->ucx);
   verb->add_option("--allow", options->allow, "networks of gateways that may be dialled (CIDR)")
       ->delimiter(',')
       ->capture_default_str()

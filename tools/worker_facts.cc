@@ -122,7 +122,7 @@ absl::StatusOr<WorkerInfo> ParseWorkerInfo(std::string_view json) {
                 const absl::StatusOr<Lane> lane = ParseLane(v.get<std::string>());
                 return lane.ok() ? std::optional(*lane) : std::nullopt;
               });
-  reader.List("transports", "a list of grpc, local, file, tcp and nixl", &worker.transports,
+  reader.List("transports", "a list of grpc, local, file, tcp, ucx and nixl", &worker.transports,
               [](const Json& v) -> std::optional<std::string> {
                 if (!v.is_string() || !LaneOfTransport(v.get<std::string>())) return std::nullopt;
                 return v.get<std::string>();

@@ -109,6 +109,8 @@ class ExportEngine {
   // Readers fetch without this process taking part, so that memory must rest after a lease that
   // ended before its readers were done.
   virtual bool one_sided() const { return false; }
+  // Its way stands before the others' in descriptors: over hardware that beats sockets.
+  virtual bool preferred() const { return false; }
   // How often that which readers connect to has been started: what a reader learned of an earlier one
   // is of no use. 0 while there is none.
   virtual uint64_t epoch() const { return 1; }

@@ -81,6 +81,8 @@ class PullEngine {
   virtual absl::Status CanTry(const wire::Descriptor& descriptor) const = 0;
   // Can return a view of the gateway's own memory, so that no landing space is needed.
   virtual bool borrows() const = 0;
+  // Goes over hardware that beats sockets, where the gateway prefers it too.
+  virtual bool preferred() const { return false; }
   // Bytes that it also writes in front of `into` and behind it. Such an engine takes landing memory
   // only: what it was given by UseLanding.
   virtual uint64_t margin_bytes() const { return 0; }

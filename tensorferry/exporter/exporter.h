@@ -50,6 +50,7 @@ struct LeaseEvent {
 struct EngineMaker {
   std::string transport;   // its label
   bool one_sided = false;  // as ExportEngine's
+  bool preferred = false;  // as ExportEngine's
   std::function<absl::StatusOr<std::unique_ptr<engine::ExportEngine>>()> make;
 };
 
@@ -79,7 +80,7 @@ struct ExporterOptions {
   // option of their own for it.
   std::shared_ptr<Metrics> metrics = {};
 
-  // Further engines, after the built-in ones: engine/nixl.
+  // Further engines, after the built-in ones, or before tcp where preferred: engine/nixl, engine/ucx.
   std::vector<std::unique_ptr<engine::ExportEngine>> engines = {};
   // The same, where making one may fail for a while.
   std::vector<EngineMaker> make_engines = {};

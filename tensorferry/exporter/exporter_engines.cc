@@ -21,12 +21,15 @@ constexpr Duration kLastRetry = std::chrono::seconds(5);
 
 absl::Status ExporterCore::PlanEngines() {
   const absl::Status not_yet = absl::UnavailableError("it has not been tried yet");
-  const auto plan = [&](std::string_view transport, auto make) {
-    slots_.push_back({.transport = std::string(transport),
-                      .make = std::move(make),
-                      .engine = nullptr,
-                      .status = not_yet,
-                      .way = std::nullopt});
+  // What beats sockets stands before them, and readers see by that that this end has it.
+  const auto plan = [&](std::string_view transport, auto make, bool preferred = false) -> Slot& {
+    const auto tcp = std::find_if(slots_.begin(), slots_.end(),
+                                  [](const Slot& slot) { return slot.transport == "tcp"; });
+    return *slots_.insert(preferred ? tcp : slots_.end(), {.transport = std::string(transport),
+                                                           .make = std::move(make),
+                                                           .engine = nullptr,
+                                                           .status = not_yet,
+                                                           .way = std::nullopt});
   };
   if (!options_.local_socket.empty()) {
     plan("local",
@@ -62,13 +65,13 @@ absl::Status ExporterCore::PlanEngines() {
   }
   for (std::unique_ptr<engine::ExportEngine>& e : options_.engines) {
     one_sided_ = one_sided_ || e->one_sided();
-    plan(e->transport(), nullptr);
-    slots_.back().engine = std::move(e);
+    const bool preferred = e->preferred();
+    plan(e->transport(), nullptr, preferred).engine = std::move(e);
   }
   options_.engines.clear();
   for (EngineMaker& maker : options_.make_engines) {
     one_sided_ = one_sided_ || maker.one_sided;
-    plan(maker.transport, std::move(maker.make));
+    plan(maker.transport, std::move(maker.make), maker.preferred);
   }
   options_.make_engines.clear();
   if (slots_.size() <= kMaxEngines) return absl::OkStatus();

@@ -426,6 +426,41 @@ TEST(ExporterTest, AnEngineThatCannotBeMadeYetIsMadeAgain) {
   EXPECT_TRUE(before.SmgDescriptor().ok()) << "its frame was written before there was an engine";
 }
 
+// Like ucx with an RDMA device.
+class PreferredEngine final : public engine::ExportEngine {
+ public:
+  std::string_view transport() const override { return "ucx"; }
+  absl::Status Start(const engine::ArenaView&, engine::LeaseSource*) override {
+    return absl::OkStatus();
+  }
+  wire::Way way() const override {
+    return wire::NetWay{wire::NetWay::Kind::kUcx, {*SocketAddress::Parse("127.0.0.1:1")}};
+  }
+  void Publish(const engine::PublishedLease&) override {}
+  bool Retire(const wire::LeaseRef&) override { return true; }
+  bool preferred() const override { return true; }
+};
+
+TEST(ExporterTest, WhatBeatsSocketsIsNamedBeforeThem) {
+  for (const bool made_later : {false, true}) {
+    ExporterOptions options{.arena_bytes = 1 << 20, .listen = "127.0.0.1:0"};
+    if (made_later) {
+      options.make_engines.push_back({.transport = "ucx", .preferred = true, .make = [] {
+                                        return std::make_unique<PreferredEngine>();
+                                      }});
+    } else {
+      options.engines.push_back(std::make_unique<PreferredEngine>());
+    }
+    const auto exporter = Exporter::Create(std::move(options));
+    ASSERT_TRUE(exporter.ok()) << exporter.status();
+    EXPECT_THAT((*exporter)->transports(), ElementsAre("ucx", "tcp"));
+    const Lease lease = (*exporter)->Export(Pattern(100, 1), {});
+    const wire::Descriptor descriptor = Decode(lease);
+    ASSERT_EQ(descriptor.ways.size(), 2U);
+    EXPECT_EQ(wire::TransportOf(descriptor.ways[0]), "ucx");
+  }
+}
+
 TEST(ExporterTest, AnEngineThatSaysNotThatItIsOneSidedIsRefused) {
   const auto exporter = Exporter::Create(
       {.arena_bytes = 1 << 20, .make_engines = {{.transport = "nixl", .make = [] {

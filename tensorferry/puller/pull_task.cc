@@ -6,8 +6,10 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
+#include "tensorferry/engine/remote_choice.h"
 
 namespace tensorferry {
 namespace {
@@ -36,6 +38,23 @@ std::string WaysText(const wire::Descriptor& descriptor) {
     StrAppend(&out, out.empty() ? "" : ", ", wire::TransportOf(way));
   }
   return out.empty() ? "no transport that is known here" : out;
+}
+
+// Engines stand in our order. Over ucx first only where the gateway, too, names it before tcp.
+void OrderRemote(const wire::Descriptor& descriptor, const std::vector<std::string>& enabled,
+                 std::vector<engine::PullEngine*>* candidates) {
+  const auto named = [&](std::string_view name) {
+    return std::find_if(candidates->begin(), candidates->end(),
+                        [&](const engine::PullEngine* e) { return e->transport() == name; });
+  };
+  const auto ucx = named("ucx"), tcp = named("tcp");
+  if (tcp == candidates->end() || ucx >= tcp) return;
+  std::vector<std::string> offered;
+  for (const wire::Way& way : descriptor.ways) offered.emplace_back(wire::TransportOf(way));
+  if (engine::ChooseRemote(engine::RemoteEndOf(offered), engine::RemoteEndOf(enabled)).transport ==
+      "tcp") {
+    std::rotate(ucx, tcp, tcp + 1);
+  }
 }
 
 // A view of memory that an engine lends; the engine must not go before it.
@@ -97,9 +116,9 @@ absl::Status PullTask::Prepare(const Handle& handle, const PullOptions& options)
                                                   ", the request to ", *options.key));
   }
   std::vector<absl::Status> refusals;
-  std::string enabled;
+  std::vector<std::string> enabled;
   for (const auto& engine : context_->engines) {
-    StrAppend(&enabled, enabled.empty() ? "" : ", ", engine->transport());
+    enabled.emplace_back(engine->transport());
     absl::Status can = engine->CanTry(descriptor_);
     if (can.ok()) {
       candidates_.push_back(engine.get());
@@ -108,11 +127,15 @@ absl::Status PullTask::Prepare(const Handle& handle, const PullOptions& options)
       refusals.push_back(std::move(can));
     }
   }
-  if (!candidates_.empty()) return absl::OkStatus();
+  if (!candidates_.empty()) {
+    OrderRemote(descriptor_, enabled, &candidates_);
+    return absl::OkStatus();
+  }
   if (refusals.empty()) {
-    return MakeError(Reason::kNoCommonWay,
-                     StrCat("the descriptor offers ", WaysText(descriptor_), ", and here ",
-                            enabled.empty() ? "nothing" : enabled, " is enabled"));
+    return MakeError(
+        Reason::kNoCommonWay,
+        StrCat("the descriptor offers ", WaysText(descriptor_), ", and here ",
+               enabled.empty() ? "nothing" : absl::StrJoin(enabled, ", "), " is enabled"));
   }
   // The last one is of the most general transport: what keeps us from it is the cause.
   absl::Status cause = refusals.back();

@@ -125,7 +125,12 @@ class PullerCore {
       add(engine::CreateTcpPullEngine(
           {.allow = options.allow, .log = options.log, .metrics = options.metrics}));
     }
-    for (auto& e : options.engines) core->context.engines.push_back(std::move(e));
+    for (auto& e : options.engines) {
+      auto& engines = core->context.engines;
+      const auto tcp = std::find_if(engines.begin(), engines.end(),
+                                    [](const auto& made) { return made->transport() == "tcp"; });
+      engines.insert(e->preferred() ? tcp : engines.end(), std::move(e));
+    }
     absl::StatusOr<std::shared_ptr<LandingPool>> landing =
         LandingPool::Create({.bytes = options.landing_bytes,
                              .name = "tensorferry-landing",

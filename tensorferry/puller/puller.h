@@ -63,7 +63,7 @@ struct PullerOptions {
   // have an option of their own for it.
   std::shared_ptr<Metrics> metrics = {};
 
-  // Further engines, after the built-in ones: engine/nixl.
+  // Further engines, after the built-in ones, or before tcp where preferred: engine/nixl, engine/ucx.
   std::vector<std::shared_ptr<engine::PullEngine>> engines = {};
   // For tests: a wrapper around each built-in engine.
   std::function<std::unique_ptr<engine::PullEngine>(std::unique_ptr<engine::PullEngine>)> wrap = {};

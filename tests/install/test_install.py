@@ -1,6 +1,7 @@
 """What an installed copy is worth to a program that uses it, found in each of the documented ways."""
 
 import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -75,6 +76,14 @@ def test_pkg_config(prefix: Path, tmp_path: Path) -> None:
 
 def test_the_command_runs(prefix: Path) -> None:
     assert run(prefix / "bin" / "tensorferry", "--version").strip().endswith("0.1.0")
+
+
+def test_only_the_module_links_ucx_and_the_command_finds_it(prefix: Path) -> None:
+    binaries = [path for path in prefix.rglob("*") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
+    linked = [path.name for path in binaries if "libucp" in run("readelf", "-d", path)]
+    assert linked == ["libtensorferry_ucx.so"]
+    doctor = run(prefix / "bin" / "tensorferry", "doctor", "--engine", "tcp,ucx")
+    assert re.search(r"remote +ucx +ok", doctor), doctor
 
 
 def test_headers_are_complete_and_hold_no_test_helpers(prefix: Path, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 // A module that is linked to the system's UCX, as an MPI or another transport in a user's process is: for the test that
-// NIXL, which brings a UCX of its own, works beside it. Every function returns what failed, or null.
+// NIXL, which brings a UCX of its own, works beside it, and for what a stranger may say to engine/ucx. Every function returns what failed, or null.
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <ucp/api/ucp.h>
 
 #include <cstdint>
@@ -84,6 +86,59 @@ const char* ucx_module_stop() {
   ucp_worker_destroy(worker);
   ucp_cleanup(context);
   return status == UCS_OK ? nullptr : Failed("ucp_ep_close_nbx", status);
+}
+
+// Requests that engine/ucx cannot have sent, from an endpoint of its own to a gateway on 127.0.0.1: `form` 0 a short
+// header, 1 a header of zeros, 2 one without an endpoint to reply to, 3 one with a megabyte of data behind it.
+const char* ucx_module_garble(int port, int form) {
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
+  if (status != UCS_OK) return Failed("ucp_config_read", status);
+  (void)ucp_config_modify(config, "TLS", "tcp");
+  (void)ucp_config_modify(config, "NET_DEVICES", "lo");
+  ucp_params_t params = {};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_AM;
+  ucp_context_h own = nullptr;
+  status = ucp_init(&params, config, &own);
+  ucp_config_release(config);
+  if (status != UCS_OK) return Failed("ucp_init", status);
+  ucp_worker_params_t worker_params = {};
+  ucp_worker_h stranger = nullptr;
+  status = ucp_worker_create(own, &worker_params, &stranger);
+  if (status != UCS_OK) return Failed("ucp_worker_create", status);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ucp_ep_params_t ep_params = {};
+  ep_params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR |
+                         UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+  ep_params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+  ep_params.sockaddr.addr = reinterpret_cast<sockaddr*>(&address);
+  ep_params.sockaddr.addrlen = sizeof(address);
+  ep_params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  ucp_ep_h gateway = nullptr;
+  status = ucp_ep_create(stranger, &ep_params, &gateway);
+  if (status != UCS_OK) return Failed("ucp_ep_create", status);
+  static const char header[96] = {};
+  static const char data[1 << 20] = {};
+  ucp_request_param_t param = {};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = form == 2 ? 0 : UCP_AM_SEND_FLAG_REPLY;
+  ucs_status_ptr_t sent = ucp_am_send_nbx(gateway, 1, header, form == 0 ? 5 : sizeof(header), data,
+                                          form == 3 ? sizeof(data) : 0, &param);
+  if (UCS_PTR_IS_PTR(sent)) {
+    // The gateway may close in the middle, and that is fine.
+    while (ucp_request_check_status(sent) == UCS_INPROGRESS) (void)ucp_worker_progress(stranger);
+    ucp_request_free(sent);
+  }
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  (void)ucp_ep_close_nbx(gateway, &param);
+  for (int i = 0; i < 1000; ++i) (void)ucp_worker_progress(stranger);
+  ucp_worker_destroy(stranger);
+  ucp_cleanup(own);
+  return nullptr;
 }
 
 const char* ucx_module_version() { return ucp_get_version_string(); }

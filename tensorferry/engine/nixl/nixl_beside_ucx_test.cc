@@ -12,6 +12,7 @@
 #include "tensorferry/engine/engine_testing.h"
 #include "tensorferry/engine/nixl/nixl_agent.h"
 #include "tensorferry/engine/nixl/nixl_testing.h"
+#include "tensorferry/engine/ucx/ucx_testing.h"
 
 namespace tensorferry::engine {
 namespace {
@@ -125,6 +126,61 @@ TEST_F(WithNixlBesideUcx, NixlFirst) {
   nixl_.Close();
   EXPECT_STREQ(ucx_.Call("exchange"), nullptr);
   ucx_.Close();
+}
+
+// The same with our own engine on the system's UCX.
+class WithNixlBesideOurUcx : public WithNixlBesideUcx {
+ protected:
+  void SetUp() override {
+    if (NixlDirForTest().empty()) GTEST_SKIP() << kNoNixl;
+    if (!std::filesystem::exists(UcxModulePathForTest())) GTEST_SKIP() << kNoUcx;
+  }
+
+  void OpenOurs() {
+    const auto module = UcxForTest();
+    gateway_ = std::make_unique<UcxGateway>(*module, FakeLeaseSource::Options{});
+    auto puller = module->CreatePull({});
+    ASSERT_TRUE(puller.ok()) << puller.status();
+    puller_ = *std::move(puller);
+  }
+
+  void Pull() {
+    const PublishedLease lease = gateway_->leases.Add(200000);
+    UcxTransfer transfer(*puller_, gateway_->DescriptorOf(lease));
+    const absl::Status status = DriveOp(*transfer.op).status();
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(std::ranges::equal(transfer.into, gateway_->leases.BytesOf(lease)));
+  }
+
+  void CloseOurs() {
+    puller_.reset();
+    gateway_.reset();
+  }
+
+  std::unique_ptr<UcxGateway> gateway_;
+  std::unique_ptr<PullEngine> puller_;
+};
+
+TEST_F(WithNixlBesideOurUcx, UcxFirst) {
+  ASSERT_NO_FATAL_FAILURE(OpenOurs());
+  Pull();
+  ASSERT_NO_FATAL_FAILURE(nixl_.Open());
+  nixl_.Read(std::byte{1});
+  Pull();
+  CloseOurs();
+  nixl_.Read(std::byte{2});
+  nixl_.Close();
+}
+
+TEST_F(WithNixlBesideOurUcx, NixlFirst) {
+  ASSERT_NO_FATAL_FAILURE(nixl_.Open());
+  nixl_.Read(std::byte{1});
+  ASSERT_NO_FATAL_FAILURE(OpenOurs());
+  Pull();
+  nixl_.Read(std::byte{2});
+  nixl_.Close();
+  Pull();
+  CloseOurs();
 }
 
 }  // namespace

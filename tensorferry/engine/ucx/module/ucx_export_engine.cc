@@ -1,0 +1,393 @@
+#include "tensorferry/engine/ucx/module/ucx_export_engine.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <list>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "tensorferry/base/error.h"
+#include "tensorferry/base/text.h"
+#include "tensorferry/engine/tcp_socket.h"
+#include "tensorferry/engine/ucx/module/ucx_loop.h"
+#include "tensorferry/wire/tcp_messages.h"
+
+namespace tensorferry::engine {
+namespace {
+
+constexpr size_t kMaxAdvertised = 8;
+// A reader whose time is up gives up by itself, without disturbing its other pulls: it goes first.
+constexpr Duration kGrace = std::chrono::seconds(1);
+constexpr Duration kClosing = std::chrono::seconds(2);
+
+class Engine final : public UcxExportEngine, private UcxLoop::Handler {
+ public:
+  Engine(const UcxExportOptions& options, std::unique_ptr<UcxContext> context)
+      : options_(options), loop_(std::move(context), options.ucx.spin, options.ucx.log) {}
+
+  ~Engine() override {
+    loop_.Stop();
+    // Where the loop has never run.
+    if (listener_ != nullptr) ucp_listener_destroy(listener_);
+  }
+
+  absl::Status Listen();
+
+  std::string_view transport() const override { return "ucx"; }
+  wire::Way way() const override { return wire::NetWay{wire::NetWay::Kind::kUcx, advertised_}; }
+  SocketAddress address() const override { return bound_; }
+  bool preferred() const override { return !options_.ucx.rdma_devices.empty(); }
+
+  absl::Status Start(const ArenaView& arena, LeaseSource* leases) override {
+    leases_ = leases;
+    instance_ = arena.instance;
+    return loop_.Start(this);
+  }
+
+  // As with tcp: a lease's readability is LeaseSource::Open's answer, and its pins are the
+  // exporter's to wait for.
+  void Publish(const PublishedLease&) override {}
+  bool Retire(const wire::LeaseRef&) override { return true; }
+
+ private:
+  struct Answer;
+  struct Reader {
+    Engine* engine = nullptr;
+    ucp_ep_h endpoint = nullptr;
+    std::string peer = {};
+    bool failed = false;
+    std::list<Answer*> answers = {};
+  };
+  // Under way: UCX reads the header and the payload until the callback.
+  struct Answer {
+    Engine* engine = nullptr;
+    Reader* reader = nullptr;  // null once it has gone
+    std::list<Answer*>::iterator place = {};
+    PinnedBytes payload = {};
+    std::array<std::byte, wire::kTcpAnswerBytes> header = {};
+    uint64_t lease = 0;
+    Instant cut_off = kNever;
+  };
+
+  static void OnConnection(ucp_conn_request_h request, void* self) {
+    static_cast<Engine*>(self)->Accept(request);
+  }
+  static void OnFailure(void* reader, ucp_ep_h, ucs_status_t) {
+    // Closed at the next tick: UCX is in the middle of its own bookkeeping here.
+    auto* failed = static_cast<Reader*>(reader);
+    failed->failed = true;
+    failed->engine->some_failed_ = true;
+  }
+  static ucs_status_t OnRequest(void* self, const void* header, size_t header_length, void*, size_t,
+                                const ucp_am_recv_param_t* param) {
+    const bool named = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0;
+    static_cast<Engine*>(self)->TakeRequest({static_cast<const std::byte*>(header), header_length},
+                                            named ? param->reply_ep : nullptr);
+    return UCS_OK;
+  }
+  static void OnSent(void* request, ucs_status_t, void* answer) {
+    ucp_request_free(request);
+    auto* sent = static_cast<Answer*>(answer);
+    sent->engine->Forget(sent);
+  }
+
+  Instant Tick(Instant now) override;
+  void Finish() override;
+  void Accept(ucp_conn_request_h request);
+  void TakeRequest(std::span<const std::byte> header, ucp_ep_h endpoint);
+  void Read(Reader& reader, const wire::TcpRequest& request);
+  void Send(Reader& reader, std::unique_ptr<Answer> answer);
+  void Forget(Answer* answer);
+  void Close(Reader& reader);
+  void ReportBadPeer(const Reader& reader, std::string_view what);
+  void CountHandshake(LabelValue result) {
+    Count(options_.ucx.metrics, Metric::kHandshakes,
+          {ProcessEnd::kGateway, LabelValue::Transport("ucx"), result});
+  }
+
+  const UcxExportOptions options_;
+  SocketAddress bound_;
+  std::vector<SocketAddress> advertised_;
+  LeaseSource* leases_ = nullptr;
+  wire::InstanceId instance_ = {};
+
+  // The loop's own.
+  ucp_listener_h listener_ = nullptr;
+  std::unordered_map<ucp_ep_h, std::unique_ptr<Reader>> readers_;
+  size_t answers_ = 0;
+  size_t leftover_ = 0;  // of them: whose reader has gone
+  bool some_failed_ = false;
+  Instant next_cut_off_ = kNever;
+  Instant take_down_until_ = Instant::min();
+  std::vector<void*> closing_;
+  uint64_t bad_peers_ = 0;
+  UcxLoop loop_;
+};
+
+absl::Status Engine::Listen() {
+  const UcxLogScope log(&options_.ucx.log);
+  ucp_am_handler_param_t handler = {};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                       UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
+  handler.id = kUcxRequestId;
+  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
+  handler.cb = &OnRequest;
+  handler.arg = this;
+  if (const ucs_status_t s = ucp_worker_set_am_recv_handler(loop_.worker(), &handler);
+      s != UCS_OK) {
+    return UcxError(Reason::kLaneOff, "ucx: no active messages", s);
+  }
+  sockaddr_storage storage = {};
+  ucp_listener_params_t params = {};
+  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  params.sockaddr.addrlen = options_.listen.ToSockaddr(&storage);
+  params.sockaddr.addr = reinterpret_cast<const sockaddr*>(&storage);
+  params.conn_handler = {.cb = &OnConnection, .arg = this};
+  const std::string text = options_.listen.ToString();
+  const ucs_status_t listening = ucp_listener_create(loop_.worker(), &params, &listener_);
+  if (listening != UCS_OK) {
+    listener_ = nullptr;
+    if (listening == UCS_ERR_BUSY) {
+      return MakeError(Reason::kAddressInUse,
+                       StrCat("cannot listen on ", text, " (port 0 picks a free one)"));
+    }
+    return UcxError(Reason::kBadAddress, StrCat("ucx: cannot listen on ", text), listening);
+  }
+  ucp_listener_attr_t attributes = {};
+  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  if (const ucs_status_t s = ucp_listener_query(listener_, &attributes); s != UCS_OK) {
+    return UcxError(Reason::kSystem, StrCat("ucx: which port of ", text), s);
+  }
+  absl::StatusOr<SocketAddress> bound = SocketAddress::FromSockaddr(attributes.sockaddr);
+  if (!bound.ok()) return bound.status();
+  bound_ = *bound;
+
+  advertised_ = options_.advertise;
+  if (advertised_.empty()) advertised_.push_back(bound_);
+  if (advertised_.size() > kMaxAdvertised) {
+    return MakeError(Reason::kBadAddress,
+                     StrCat("`advertise` names ", advertised_.size(),
+                            " addresses; a descriptor holds at most ", kMaxAdvertised));
+  }
+  for (SocketAddress& address : advertised_) {
+    if (address.port() == 0) address.set_port(bound_.port());
+    if (absl::Status s = address.CheckDialable(); !s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
+void Engine::Accept(ucp_conn_request_h request) {
+  if (readers_.size() >= options_.max_readers) {
+    (void)ucp_listener_reject(listener_, request);
+    CountHandshake(Reason::kBusy);
+    return;
+  }
+  auto reader = std::make_unique<Reader>(Reader{.engine = this});
+  ucp_conn_request_attr_t attributes = {};
+  attributes.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR;
+  if (ucp_conn_request_query(request, &attributes) == UCS_OK) {
+    reader->peer =
+        SocketAddress::FromSockaddr(attributes.client_address).value_or(SocketAddress()).ToString();
+  }
+  ucp_ep_params_t params = {};
+  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+  params.conn_request = request;
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler = {.cb = &OnFailure, .arg = reader.get()};
+  if (const ucs_status_t s = ucp_ep_create(loop_.worker(), &params, &reader->endpoint);
+      s != UCS_OK) {
+    // The reader has gone again, or speaks no UCX.
+    ReportBadPeer(*reader, ucs_status_string(s));
+    CountHandshake(Reason::kPeerClosed);
+    return;
+  }
+  CountHandshake(absl::OkStatus());
+  const ucp_ep_h endpoint = reader->endpoint;
+  readers_.emplace(endpoint, std::move(reader));
+}
+
+void Engine::TakeRequest(std::span<const std::byte> header, ucp_ep_h endpoint) {
+  // Who wants no answer, and who has been cut off, gets none.
+  const auto found = readers_.find(endpoint);
+  if (found == readers_.end() || found->second->failed) return;
+  Reader& reader = *found->second;
+  absl::StatusOr<wire::TcpRequest> request =
+      MakeError(Reason::kProtocol,
+                StrCat("a request of ", header.size(), " bytes, not ", wire::kTcpRequestBytes));
+  if (header.size() == wire::kTcpRequestBytes) {
+    request = wire::DecodeTcpRequest(header.first<wire::kTcpRequestBytes>());
+  }
+  if (!request.ok()) {
+    ReportBadPeer(reader, StdView(request.status().message()));
+    OnFailure(&reader, endpoint, UCS_ERR_INVALID_PARAM);
+    return;
+  }
+  switch (request->kind) {
+    case wire::TcpRequest::Kind::kDone: {
+      if (request->instance == instance_) leases_->Done(request->lease);
+      // Answered, so that a worker that ends right after it knows that it was heard.
+      auto answer = std::make_unique<Answer>(Answer{.engine = this});
+      answer->header = wire::EncodeTcpAnswer({.request = request->request});
+      return Send(reader, std::move(answer));
+    }
+    case wire::TcpRequest::Kind::kRead:
+      return Read(reader, *request);
+  }
+}
+
+void Engine::Read(Reader& reader, const wire::TcpRequest& request) {
+  auto answer = std::make_unique<Answer>(Answer{.engine = this});
+  wire::TcpAnswer header = {.request = request.request};
+  std::optional<Reason> refusal;
+  if (request.instance != instance_) {
+    refusal = Reason::kWrongInstance;
+  } else {
+    absl::StatusOr<PinnedBytes> opened =
+        leases_->Open(request.lease, request.offset, request.length);
+    if (opened.ok()) {
+      answer->payload = *std::move(opened);
+      header.length = answer->payload.bytes().size();
+    } else {
+      refusal = ReasonOf(opened.status()).value_or(Reason::kSystem);
+    }
+  }
+  if (refusal) header.status = static_cast<uint16_t>(*refusal);
+  answer->header = wire::EncodeTcpAnswer(header);
+  answer->lease = request.lease.id;
+  const Duration time = request.deadline_ms == 0
+                            ? options_.answer_timeout
+                            : std::chrono::milliseconds(request.deadline_ms) + kGrace;
+  answer->cut_off = SaturatingAdd(RealClock().Now(), time);
+  Send(reader, std::move(answer));
+}
+
+void Engine::Send(Reader& reader, std::unique_ptr<Answer> answer) {
+  const std::span<const std::byte> payload = answer->payload.bytes();
+  ucp_request_param_t param = {};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.memory_type = UCS_MEMORY_TYPE_HOST;
+  param.user_data = answer.get();
+  param.cb.send = &OnSent;
+  param.flags =
+      UCP_AM_SEND_FLAG_REPLY |
+      (payload.size() <= options_.ucx.eager_bytes ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV);
+  void* const sent = ucp_am_send_nbx(reader.endpoint, kUcxAnswerId, answer->header.data(),
+                                     answer->header.size(), payload.data(), payload.size(), &param);
+  if (sent == nullptr) return;  // gone already
+  if (UCS_PTR_IS_ERR(sent)) return OnFailure(&reader, reader.endpoint, UCS_PTR_STATUS(sent));
+  next_cut_off_ = std::min(next_cut_off_, answer->cut_off);
+  ++answers_;
+  answer->reader = &reader;
+  answer->place = reader.answers.insert(reader.answers.end(), answer.get());
+  (void)answer.release();  // OnSent's
+}
+
+void Engine::Forget(Answer* answer) {
+  const std::unique_ptr<Answer> owned(answer);
+  --answers_;
+  if (answer->reader != nullptr) {
+    answer->reader->answers.erase(answer->place);
+  } else {
+    --leftover_;
+  }
+}
+
+void Engine::Close(Reader& reader) {
+  for (Answer* answer : reader.answers) answer->reader = nullptr;
+  leftover_ += reader.answers.size();
+  reader.answers.clear();
+  ucp_request_param_t param = {};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  void* const closing = ucp_ep_close_nbx(reader.endpoint, &param);
+  if (UCS_PTR_IS_PTR(closing)) closing_.push_back(closing);
+  take_down_until_ = RealClock().Now() + kUcxTakeDown;
+  readers_.erase(reader.endpoint);
+}
+
+Instant Engine::Tick(Instant now) {
+  std::erase_if(closing_, [](void* request) {
+    if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
+    ucp_request_free(request);
+    return true;
+  });
+  if (now >= next_cut_off_) {
+    next_cut_off_ = kNever;
+    for (const auto& [endpoint, reader] : readers_) {
+      for (const Answer* answer : reader->answers) {
+        if (now < answer->cut_off) {
+          next_cut_off_ = std::min(next_cut_off_, answer->cut_off);
+        } else if (!std::exchange(reader->failed, true)) {
+          some_failed_ = true;
+          Log(options_.ucx.log, LogLevel::kWarning,
+              StrCat("engine/ucx: cut off a reader that took too long: ", reader->peer, ", lease ",
+                     answer->lease));
+        }
+      }
+    }
+  }
+  if (std::exchange(some_failed_, false)) {
+    std::vector<Reader*> failed;
+    for (const auto& [endpoint, reader] : readers_) {
+      if (reader->failed) failed.push_back(reader.get());
+    }
+    for (Reader* reader : failed) Close(*reader);
+  }
+  const bool going = leftover_ > 0 || !closing_.empty() || now < take_down_until_;
+  return going ? std::min(next_cut_off_, now + kUcxLook) : next_cut_off_;
+}
+
+void Engine::Finish() {
+  ucp_listener_destroy(std::exchange(listener_, nullptr));
+  while (!readers_.empty()) Close(*readers_.begin()->second);
+  (void)loop_.ProgressUntil(
+      [this] {
+        (void)Tick(RealClock().Now());
+        return answers_ == 0 && closing_.empty();
+      },
+      kClosing);
+}
+
+// One line for each power of two, so that a scanner cannot flood the log.
+void Engine::ReportBadPeer(const Reader& reader, std::string_view what) {
+  if (!std::has_single_bit(++bad_peers_)) return;
+  Log(options_.ucx.log, LogLevel::kWarning,
+      StrCat("engine/ucx: closed the connection of ", reader.peer, ": ", what, " (", bad_peers_,
+             " such so far)"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<UcxExportEngine>> CreateUcxExportEngine(
+    const UcxExportOptions& options) {
+  if (absl::Status s = CheckListen(options.listen, !options.advertise.empty()); !s.ok()) return s;
+  if (UsesTcp(options.ucx) && !options.ucx.trusted_network && !options.listen.IsLoopback()) {
+    return MakeError(
+        Reason::kBadOption,
+        StrCat("ucx: will not listen on ", options.listen.ToString(),
+               " with transport tcp: whoever reaches UCX's ports there can write this process's "
+               "memory; say --trusted-network if only trusted hosts do, name RDMA transports with "
+               "--ucx-transports, or use engine tcp"));
+  }
+  if (options.listen.IsWildcard() && options.listen.is_v6()) {
+    return MakeError(Reason::kBadAddress,
+                     StrCat("ucx: cannot listen on ", options.listen.ToString(),
+                            ": it takes IPv4 as well, which UCX cannot mix; name an address"));
+  }
+  absl::StatusOr<std::unique_ptr<UcxContext>> context =
+      UcxContext::Create(options.ucx, options.listen.is_v6(), &options.listen);
+  if (!context.ok()) return context.status();
+  auto engine = std::make_unique<Engine>(options, *std::move(context));
+  if (absl::Status s = engine->Listen(); !s.ok()) return s;
+  return engine;
+}
+
+}  // namespace tensorferry::engine

@@ -1,0 +1,96 @@
+#include "tensorferry/engine/ucx/module/ucx_loop.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "tensorferry/base/error.h"
+#include "tensorferry/base/poll.h"
+
+namespace tensorferry::engine {
+
+absl::Status UcxLoop::Start(Handler* handler) {
+  wake_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_) return SystemError(errno, "engine/ucx: eventfd (see ulimit -n)");
+  try {
+    thread_ = std::thread([this, handler] { Run(handler); });
+  } catch (const std::system_error& e) {
+    return SystemError(e.code().value(), "engine/ucx: cannot start a thread (see ulimit -u)");
+  }
+  return absl::OkStatus();
+}
+
+void UcxLoop::Stop() {
+  if (!thread_.joinable()) return;
+  stop_.store(true);
+  (void)::eventfd_write(wake_.get(), 1);
+  thread_.join();
+}
+
+void UcxLoop::Post(std::function<void()> command) {
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    commands_.push_back(std::move(command));
+  }
+  posted_.store(true);
+  if (sleeping_.load()) (void)::eventfd_write(wake_.get(), 1);
+}
+
+bool UcxLoop::TakeCommands() {
+  if (!posted_.load() || !posted_.exchange(false)) return false;
+  std::vector<std::function<void()>> commands;
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    commands.swap(commands_);
+  }
+  for (const auto& command : commands) command();
+  return !commands.empty();
+}
+
+void UcxLoop::Run(Handler* handler) {
+  const UcxLogScope log(&log_);
+  Instant spin_until = Instant::min();
+  while (!stop_.load()) {
+    bool moved = TakeCommands();
+    moved = ucp_worker_progress(worker()) != 0 || moved;
+    const Instant now = RealClock().Now();
+    const Instant wake = handler->Tick(now);
+    if (moved) spin_until = now + spin_;
+    if (moved || now < spin_until || wake <= now) continue;
+    Sleep(wake);
+  }
+  (void)TakeCommands();
+  handler->Finish();
+}
+
+void UcxLoop::Sleep(Instant wake) {
+  sleeping_.store(true);
+  // Armed, the worker's descriptor tells of what comes; what came before is told here.
+  if (!posted_.load() && !stop_.load() && ucp_worker_arm(worker()) == UCS_OK) {
+    std::vector<pollfd> waits = {{.fd = context_->event_fd(), .events = POLLIN, .revents = 0},
+                                 {.fd = wake_.get(), .events = POLLIN, .revents = 0}};
+    (void)PollUntil(&waits, wake, RealClock().Now());
+  }
+  sleeping_.store(false);
+  eventfd_t count;
+  (void)::eventfd_read(wake_.get(), &count);
+}
+
+bool UcxLoop::ProgressUntil(const std::function<bool()>& done, Duration limit) {
+  const Instant end = RealClock().Now() + limit;
+  while (!done()) {
+    const Instant now = RealClock().Now();
+    if (now >= end) return false;
+    if (ucp_worker_progress(worker()) != 0) continue;
+    if (ucp_worker_arm(worker()) != UCS_OK) continue;
+    std::vector<pollfd> waits = {{.fd = context_->event_fd(), .events = POLLIN, .revents = 0}};
+    (void)PollUntil(&waits, std::min(end, now + kUcxLook), now);
+  }
+  return true;
+}
+
+}  // namespace tensorferry::engine

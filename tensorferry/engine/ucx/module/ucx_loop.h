@@ -1,0 +1,78 @@
+// The one thread that owns a UCX worker: others post what it shall do. It looks for more for a short
+// while after something moved and then sleeps until UCX, a post or a deadline wakes it.
+//
+//   UcxLoop loop(std::move(context), spin, log);
+//   loop.Start(&handler);
+//   loop.Post([this] { ... });       // on the loop's thread, in order
+//   loop.Stop();                     // handler.Finish() is the last on it
+//
+// Thread-safety: Post from any thread; the rest as it says.
+#ifndef TENSORFERRY_ENGINE_UCX_MODULE_UCX_LOOP_H_
+#define TENSORFERRY_ENGINE_UCX_MODULE_UCX_LOOP_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tensorferry/base/clock.h"
+#include "tensorferry/base/fd.h"
+#include "tensorferry/base/log.h"
+#include "tensorferry/engine/ucx/module/ucx_context.h"
+
+namespace tensorferry::engine {
+
+// UCX takes an endpoint down bit by bit, as it is driven, and wakes nobody for that: how often to look
+// while one is going, and for how long at least.
+inline constexpr Duration kUcxLook = std::chrono::milliseconds(1);
+inline constexpr Duration kUcxTakeDown = std::chrono::milliseconds(100);
+
+class UcxLoop {
+ public:
+  // On the loop's thread.
+  class Handler {
+   public:
+    virtual ~Handler() = default;
+    // After everything that moved; and when the moment comes that it returns.
+    virtual Instant Tick(Instant now) = 0;
+    // The last chance to use UCX.
+    virtual void Finish() = 0;
+  };
+
+  UcxLoop(std::unique_ptr<UcxContext> context, Duration spin, const LogSink& log)
+      : spin_(spin), log_(log), context_(std::move(context)) {}
+  ~UcxLoop() { Stop(); }
+  UcxLoop(const UcxLoop&) = delete;
+  UcxLoop& operator=(const UcxLoop&) = delete;
+
+  absl::Status Start(Handler* handler);
+  void Stop();
+  void Post(std::function<void()> command);
+
+  ucp_worker_h worker() const { return context_->worker(); }
+  // On the loop's thread: until `done`, but not for longer than `limit`. What it returned.
+  bool ProgressUntil(const std::function<bool()>& done, Duration limit);
+
+ private:
+  void Run(Handler* handler);
+  bool TakeCommands();
+  void Sleep(Instant wake);
+
+  const Duration spin_;
+  const LogSink log_;
+  const std::unique_ptr<UcxContext> context_;
+  UniqueFd wake_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<bool> sleeping_ = false;
+  std::atomic<bool> posted_ = false;
+  std::mutex mu_;
+  std::vector<std::function<void()>> commands_;
+  std::thread thread_;
+};
+
+}  // namespace tensorferry::engine
+
+#endif  // TENSORFERRY_ENGINE_UCX_MODULE_UCX_LOOP_H_
