@@ -45,7 +45,7 @@ struct BenchArguments {
   bool rpc = false;
   bool copy = false;
   bool export_copy = false;
-  uint64_t count = 0;
+  std::vector<uint64_t> counts = {};  // none, one for all sizes, or one for each
   double duration = 0;
   std::optional<uint64_t> warm_up = {};
   double idle = 0;
@@ -119,8 +119,8 @@ class EngineRun {
   // True when every size has a figure.
   bool Run(bench::Report* report, ProgressLine* progress) {
     bool all = true;
-    for (const uint64_t nbytes : arguments_.sizes) {
-      const bench::Plan plan = PlanOf(nbytes);
+    for (size_t i = 0; i < arguments_.sizes.size(); ++i) {
+      const bench::Plan plan = PlanOf(i);
       const absl::StatusOr<bench::Measurement> measured = Measure(plan, progress);
       progress->Clear();
       if (measured.ok()) {
@@ -133,8 +133,8 @@ class EngineRun {
         continue;
       }
       report->Failed(plan, measured.status());
-      PrintError("bench",
-                 Annotate(measured.status(), StrCat(engine_.name, ", ", bench::SizeText(nbytes))));
+      PrintError("bench", Annotate(measured.status(),
+                                   StrCat(engine_.name, ", ", bench::SizeText(plan.nbytes))));
       all = false;
       // The two ends may be in the middle of something.
       Close();
@@ -143,8 +143,12 @@ class EngineRun {
   }
 
  private:
-  bench::Plan PlanOf(uint64_t nbytes) const {
-    const uint64_t count = arguments_.count > 0 ? arguments_.count : BurstsOf(nbytes);
+  bench::Plan PlanOf(size_t i) const {
+    const uint64_t nbytes = arguments_.sizes[i];
+    const std::vector<uint64_t>& counts = arguments_.counts;
+    const uint64_t count = counts.empty()       ? BurstsOf(nbytes)
+                           : counts.size() == 1 ? counts.front()
+                                                : counts[i];
     bench::Plan plan{.engine = engine_,
                      .rpc = arguments_.rpc || engine_.calls(),
                      .copy = arguments_.copy,
@@ -315,6 +319,9 @@ void Check(const BenchArguments& arguments) {
       refuse("--gateway", "it hands out SMG's descriptors: --engine nixl");
     }
   }
+  if (arguments.counts.size() > 1 && arguments.counts.size() != arguments.sizes.size()) {
+    refuse("--count", "one number, or as many as there are sizes");
+  }
   if (arguments.workers > arguments.concurrency) {
     refuse("--workers", "each needs something to do: raise --concurrency");
   }
@@ -365,7 +372,9 @@ void AddBenchCommand(CLI::App& app, int* exit_code) {
   verb->add_flag("--copy", arguments->copy, "into memory of the caller instead of a view");
   verb->add_flag("--export", arguments->export_copy,
                  "copy tensors into the arena instead of writing them there");
-  verb->add_option("--count", arguments->count, "pulls of each size (default: by the size)")
+  verb->add_option("--count", arguments->counts,
+                   "pulls of each size, one number or one for each (default: by the size)")
+      ->delimiter(',')
       ->check(CLI::PositiveNumber);
   verb->add_option("--duration", arguments->duration, "seconds for each size, instead of --count")
       ->check(CLI::PositiveNumber);

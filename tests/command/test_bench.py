@@ -94,6 +94,11 @@ def test_sockets_share_their_memory(command: Path, options: list[str]) -> None:
     assert len(result.rows()) == 2
 
 
+def test_each_size_may_have_a_count_of_its_own(command: Path) -> None:
+    result = run(command, "bench", "--json", "--engine", "local", "--sizes", "64k,1m", "--count", "7,2")
+    assert [row["count"] for row in result.rows()] == [7, 2]
+
+
 def test_a_duration_ends_it(command: Path) -> None:
     result = run(command, "bench", "--json", "--engine", "local", "--sizes", "64k", "--duration", "0.2")
     assert result.code == 0, result.err
@@ -201,6 +206,7 @@ def test_no_gateway_no_figure(command: Path) -> None:
         ["--sizes", "many"],
         ["--concurrency", "0"],
         ["--workers", "2"],
+        ["--sizes", "1,2,3", "--count", "4,5"],
         ["--rpc", "--engine", "sockets"],
         ["--copy", "--engine", "grpc"],
         ["--json", "--csv"],
