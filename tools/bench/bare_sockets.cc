@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -37,6 +38,7 @@ void Wait(std::vector<pollfd>& sockets, Duration spin) {
     const Instant start = clock.Now();
     do {
       if (::poll(sockets.data(), sockets.size(), 0) != 0) return;
+      ::sched_yield();  // to the other end, which may have been woken on this very processor
     } while (clock.Now() - start < spin);
   }
   ::poll(sockets.data(), sockets.size(), -1);

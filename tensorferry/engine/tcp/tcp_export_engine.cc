@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -153,7 +154,7 @@ void Engine::Run() {
 }
 
 // Spins for a while after activity: the answer to "anything new?" is then a fraction of a wake-up
-// away.
+// away. Yields meanwhile, since the worker that is to ask may need this very processor.
 void Engine::Wait() {
   Duration sleep = Duration::zero();
   const Instant now = RealClock().Now();
@@ -177,6 +178,7 @@ void Engine::Wait() {
     count = ::epoll_wait(epoll_.get(), events.data(), events.size(),
                          static_cast<int>(std::min<int64_t>(ms, 1 << 30)));
   }
+  if (count == 0 && sleep == Duration::zero() && ready_.empty()) ::sched_yield();
   for (int i = 0; i < count; ++i) {
     void* const what = events[i].data.ptr;
     if (what == &listener_) {
