@@ -162,7 +162,7 @@ def driver(
     *,
     env: Mapping[str, str] = {},
     gateway_env: Callable[[], Mapping[str, str]] = dict,
-    opening: Mapping[str, str] | None = None,
+    opening: Mapping[str, str | int] | None = None,
     idle: float = 0,
 ) -> Any:
     """A program of bench/drivers as the worker."""
