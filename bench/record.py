@@ -30,7 +30,7 @@ def goal_row(goal: Goal, size: int, wanted: float | None, rounds: Sequence[Round
             pairs.append((ours, theirs))
     row: Row = {"work": goal.work, "against": goal.against, "size": size, "unit": goal.unit, "goal": wanted}
     if not pairs:
-        row.update(ours=None, theirs=None, ratio=None, met=None, gap=gap_of(goal, gaps))
+        row.update(ours=None, theirs=None, ratio=None, met=None, gap=gap_of(goal, size, gaps))
         return row
     ratios = [goal.ratio(*pair) for pair in pairs]
     ratio = statistics.median(ratios)
@@ -46,12 +46,18 @@ def goal_row(goal: Goal, size: int, wanted: float | None, rounds: Sequence[Round
     return row
 
 
-def gap_of(goal: Goal, gaps: Mapping[str, str]) -> Row:
+def gap_name(contender: str, size: int) -> str:
+    """Of one size alone."""
+    return f"{contender}, {size_text(size)}"
+
+
+def gap_of(goal: Goal, size: int, gaps: Mapping[str, str]) -> Row:
     """Whose figure is missing, and why."""
     theirs = None if isinstance(goal.theirs, int | float) else goal.theirs.contender
     for side, name in (("ours", goal.ours.contender), ("ours", goal.ours.minus), ("theirs", theirs)):
-        if name is not None and name in gaps:
-            return {"side": side, "why": f"{name}: {gaps[name]}"}
+        for gap in (name, gap_name(name, size)) if name is not None else ():
+            if gap in gaps:
+                return {"side": side, "why": f"{gap}: {gaps[gap]}"}
     return {"side": "ours", "why": "never measured in the same round"}
 
 

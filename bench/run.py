@@ -80,14 +80,21 @@ def measure(chosen: Sequence[Contender], options: argparse.Namespace) -> tuple[l
                 continue
             progress.contender(number, options.rounds, contender.name)
             try:
-                measured[contender.name] = contender.run(options.scale)
+                rows = contender.run(options.scale)
             except Gap as gap:
                 failures[contender.name] += 1
                 why[contender.name] = str(gap)
                 progress.say(f"round {number}: {contender.name}: {gap}")
+                continue
+            measured[contender.name] = {size: row for size, row in rows.items() if "error" not in row}
+            for size, row in rows.items():
+                if "error" in row:
+                    why[record.gap_name(contender.name, size)] = row["error"]
+                    progress.say(f"round {number}: {record.gap_name(contender.name, size)}: {row['error']}")
         rounds.append(measured)
         progress.say(f"round {number} of {options.rounds} done after {time.monotonic() - began:.0f} s")
     have = {name for measured in rounds for name in measured}
+    have |= {record.gap_name(name, size) for measured in rounds for name, rows in measured.items() for size in rows}
     return rounds, {name: text for name, text in why.items() if name not in have}
 
 

@@ -87,6 +87,7 @@ std::vector<bench::Engine> ChosenEngines(const BenchArguments& arguments) {
   for (const std::string& lane : arguments.lanes) names.push_back(EngineOfLane(*ParseLane(lane)));
   if (names.empty()) names = {"local", "tcp"};
   std::vector<bench::Engine> engines;
+  engines.reserve(names.size());
   for (const std::string& name : names) engines.push_back(*bench::FindEngine(name));
   return engines;
 }

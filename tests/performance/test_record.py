@@ -2,13 +2,14 @@
 
 import copy
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import document, goals, record
-from bench.contenders import KIB, MIB, Gap, Paths, contenders, parts_of, perftest_row, rows_of
+from bench import document, goals, record, run
+from bench.contenders import KIB, MIB, Contender, Gap, Paths, Rows, contenders, parts_of, perftest_row, rows_of
 from bench.goals import Goal, Of, at
 
 ABOUT = {"machine": "M, 2 cores", "date": "2026-01-02", "versions": {"x": "1"}, "contenders": {"tcp": "lane"}}
@@ -147,6 +148,7 @@ def test_what_the_programs_print_is_read() -> None:
         rows_of('{"nbytes":1,"error":"lane_off"}\n')
     with pytest.raises(Gap):
         rows_of("")
+    assert rows_of(out + '{"nbytes":5,"error":"no"}\n')[5] == {"nbytes": 5, "error": "no"}
     printed = (
         "|  Stage | x |\nFinal:               100      6.000     6.342     6.342      9.86  9.86  157675  157675\n"
     )
@@ -165,3 +167,40 @@ def test_what_the_programs_print_is_read() -> None:
     assert parts["A/1"] == {"time": 5.0, "unit": "ns", "counters": {"faults": 2.0}}
     assert parts["B"]["gb_per_s"] == 2
     assert "C" not in parts
+
+
+def test_one_that_fails_loses_nothing_of_the_others() -> None:
+    runs = []
+
+    def fails(counts: Mapping[int, int]) -> Rows:
+        runs.append(counts)
+        raise Gap("crashed")
+
+    def partly(counts: Mapping[int, int]) -> Rows:
+        return {size: row(10) if size == MIB else {"nbytes": size, "error": "too large"} for size in counts}
+
+    chosen = [
+        Contender("tcp", "fails", [MIB], fails),
+        Contender("sockets", "fails at one size", [MIB, 9 * MIB], partly),
+    ]
+    options = run.arguments(["--rounds", "5", "--scale", "0.1"])
+    rounds, gaps = run.measure(chosen, options)
+    assert len(rounds) == 5
+    assert all(set(measured) == {"sockets"} and set(measured["sockets"]) == {MIB} for measured in rounds)
+    assert gaps == {"tcp": "crashed", "sockets, 9 MiB": "too large"}
+    assert len(runs) == run.TOO_OFTEN, "it is not tried for ever"
+    of = record.make(rounds, gaps, ABOUT)
+    assert found(of, SOCKETS)["gap"] == {"side": "ours", "why": "tcp: crashed"}
+
+
+def test_no_round_begins_too_late() -> None:
+    chosen = [Contender("tcp", "quick", [MIB], lambda _: {MIB: row(10)})]
+    rounds, _ = run.measure(chosen, run.arguments(["--rounds", "9", "--minutes", "0"]))
+    assert len(rounds) == record.ENOUGH_ROUNDS
+
+
+def test_files_are_written_and_compared(tmp_path: Path) -> None:
+    old = made([10, 10], [20, 20])
+    run.write(tmp_path, old)
+    assert (tmp_path / "performance/latency.svg").read_text().startswith("<svg")
+    assert json.loads((tmp_path / "performance.json").read_text()) == old

@@ -147,7 +147,7 @@ absl::StatusOr<std::unique_ptr<BareSocketClient>> BareSocketClient::Connect(
 }
 
 absl::Status BareSocketClient::Pull(uint64_t offset, std::span<std::byte> into) {
-  const absl::Status closed = MakeError(Reason::kPeerClosed, "the bare socket's server has gone");
+  absl::Status closed = MakeError(Reason::kPeerClosed, "the bare socket's server has gone");
   const uint64_t share = (into.size() + sockets_.size() - 1) / sockets_.size();
   std::vector<Range> ranges;  // of `into`
   size_t live = 0;

@@ -89,6 +89,7 @@ absl::StatusOr<std::unique_ptr<Link>> Link::Dial(const SocketAddress& gateway, s
 
 absl::Status Link::Spawn(const std::vector<std::string>& command, std::vector<UniqueFd> inherited) {
   std::vector<char*> argv;
+  argv.reserve(command.size() + 1);
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   const pid_t parent = ::getpid();

@@ -40,7 +40,7 @@ std::string Name(const Plan& plan) {
 
 std::string CsvField(const Json& value) {
   if (value.is_null()) return "";
-  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  std::string text = value.is_string() ? value.get<std::string>() : value.dump();
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   return StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
 }
