@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tensorferry/base/clock.h"
+#include "tensorferry/base/spin.h"
 #include "tensorferry/engine/pull_engine.h"
 #include "tensorferry/puller/landing_pool.h"
 #include "tensorferry/puller/puller.h"
@@ -31,6 +32,7 @@ struct PullContext {
   std::shared_ptr<LandingPool> landing;
   Cancellation shutdown = Cancellation::Create();
   RealClock clock;
+  Spin spin;
 };
 
 class PullTask {

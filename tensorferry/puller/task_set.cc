@@ -1,22 +1,11 @@
 #include "tensorferry/puller/task_set.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "tensorferry/base/poll.h"
 
 namespace tensorferry {
-namespace {
-
-// Longer than a wake-up between two processes on one machine takes, short enough to cost nothing
-// when idle. Each time around it yields: the gateway may be waiting for this very processor, where
-// the kernel likes to wake it, and would otherwise get it only when the spinning is over.
-constexpr Duration kSpin = std::chrono::microseconds(100);
-
-}  // namespace
-
 void TaskSet::Add(PullTask* task, OnDone on_done) {
   tasks_.push_back({.task = task,
                     .on_done = std::move(on_done),
@@ -28,25 +17,21 @@ void TaskSet::Add(PullTask* task, OnDone on_done) {
 
 void TaskSet::StepAndWait(int wake_fd) {
   if (StepReady()) return;
-  Instant now = clock_->Now();
-  const Instant spin_until = now + kSpin;
+  const Instant began = clock_->Now();
   CollectWaits(wake_fd);
   if (tasks_.size() == 1) {
     // Asking the one op itself is one system call less than asking poll first.
-    while (now < spin_until) {
+    while (spin_->Again(began)) {
       tasks_[0].ready = true;
       if (StepReady()) return;
-      ::sched_yield();
-      now = clock_->Now();
     }
   } else {
-    while (now < spin_until && wake_ > now) {
+    while (wake_ > clock_->Now() && spin_->Again(began)) {
+      const Instant now = clock_->Now();
       if (PollUntil(&waits_, now, now) > 0) return MarkReady(now);
-      ::sched_yield();
-      now = clock_->Now();
     }
   }
-  PollUntil(&waits_, wake_, now);
+  PollUntil(&waits_, wake_, clock_->Now());
   MarkReady(clock_->Now());
 }
 

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -32,14 +31,11 @@ void Tune(int fd) {
   ::fcntl(fd, F_SETFL, O_NONBLOCK);
 }
 
-void Wait(std::vector<pollfd>& sockets, Duration spin) {
-  const RealClock clock;
-  if (spin > Duration::zero()) {
-    const Instant start = clock.Now();
-    do {
-      if (::poll(sockets.data(), sockets.size(), 0) != 0) return;
-      ::sched_yield();  // to the other end, which may have been woken on this very processor
-    } while (clock.Now() - start < spin);
+// Null: only sleeps.
+void Wait(std::vector<pollfd>& sockets, Spin* spin) {
+  const Instant began = RealClock().Now();
+  while (spin != nullptr && spin->Again(began)) {
+    if (::poll(sockets.data(), sockets.size(), 0) != 0) return;
   }
   ::poll(sockets.data(), sockets.size(), -1);
 }
@@ -75,7 +71,7 @@ struct Connection {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BareSocketServer>> BareSocketServer::Create(
-    const std::string& host, std::span<const std::byte> memory, Duration spin) {
+    const std::string& host, std::span<const std::byte> memory, bool spins) {
   const absl::StatusOr<SocketAddress> wanted = SocketAddress::ParseHost(host, 0);
   if (!wanted.ok()) return wanted.status();
   std::unique_ptr<BareSocketServer> server(new BareSocketServer);
@@ -91,7 +87,7 @@ absl::StatusOr<std::unique_ptr<BareSocketServer>> BareSocketServer::Create(
   }
   server->address_ = *SocketAddress::FromSockaddr(storage);
   server->stop_.Reset(::eventfd(0, EFD_CLOEXEC));
-  server->thread_ = std::thread(&BareSocketServer::Serve, server.get(), memory, spin);
+  server->thread_ = std::thread(&BareSocketServer::Serve, server.get(), memory, spins);
   return server;
 }
 
@@ -101,12 +97,13 @@ BareSocketServer::~BareSocketServer() {
   thread_.join();
 }
 
-void BareSocketServer::Serve(std::span<const std::byte> memory, Duration spin) const {
+void BareSocketServer::Serve(std::span<const std::byte> memory, bool spins) const {
+  Spin spin;
   constexpr size_t kFirst = 2;  // of the connections among what is waited for
   std::vector<pollfd> waits = {{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
   std::vector<Connection> connections;
   for (;;) {
-    Wait(waits, spin);
+    Wait(waits, spins ? &spin : nullptr);
     if (waits[0].revents != 0) return;
     if (waits[1].revents != 0) {
       UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -130,8 +127,8 @@ void BareSocketServer::Serve(std::span<const std::byte> memory, Duration spin) c
 }
 
 absl::StatusOr<std::unique_ptr<BareSocketClient>> BareSocketClient::Connect(
-    const SocketAddress& server, size_t connections, Duration spin) {
-  std::unique_ptr<BareSocketClient> client(new BareSocketClient(spin));
+    const SocketAddress& server, size_t connections, bool spins) {
+  std::unique_ptr<BareSocketClient> client(new BareSocketClient(spins));
   sockaddr_storage storage = {};
   const socklen_t length = server.ToSockaddr(&storage);
   for (size_t i = 0; i < connections; ++i) {
@@ -162,7 +159,7 @@ absl::Status BareSocketClient::Pull(uint64_t offset, std::span<std::byte> into) 
     ++live;
   }
   while (live > 0) {
-    Wait(sockets_, spin_);
+    Wait(sockets_, spins_ ? &spin_ : nullptr);
     for (size_t i = 0; i < sockets_.size(); ++i) {
       Range& range = ranges[i];
       if (sockets_[i].revents == 0 || range.left == 0) continue;

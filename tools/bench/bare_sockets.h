@@ -1,12 +1,12 @@
 // The yardstick for engine/tcp: the least that two processes can do to move bytes over plain
 // sockets.
 //
-//   auto server = BareSocketServer::Create("127.0.0.1", memory, kBareSpin);      // one process
-//   auto client = BareSocketClient::Connect(address, 2, kBareSpin);              // the other: two
+//   auto server = BareSocketServer::Create("127.0.0.1", memory, true);           // one process
+//   auto client = BareSocketClient::Connect(address, 2, true);                   // the other: two
 //   client->Pull(offset, buffer);                                 // connections, each takes a part
 //
 // A request is {offset u64, length u64}, the answer the bytes: no lease, no token, no check of any
-// kind, one thread on each side, which looks for `spin` and then sleeps in poll; zero only sleeps.
+// kind, one thread on each side, which spins (base/spin.h) and then sleeps in poll, or only sleeps.
 // Thread-safety: the server has a thread of its own; a client is used by one.
 // Ownership: the memory outlives the server.
 #ifndef TENSORFERRY_TOOLS_BENCH_BARE_SOCKETS_H_
@@ -23,19 +23,17 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "tensorferry/base/clock.h"
 #include "tensorferry/base/fd.h"
 #include "tensorferry/base/net.h"
+#include "tensorferry/base/spin.h"
 
 namespace tensorferry::tools::bench {
-
-inline constexpr Duration kBareSpin = std::chrono::microseconds(100);
 
 class BareSocketServer {
  public:
   static absl::StatusOr<std::unique_ptr<BareSocketServer>> Create(const std::string& host,
                                                                   std::span<const std::byte> memory,
-                                                                  Duration spin);
+                                                                  bool spins);
   ~BareSocketServer();
   BareSocketServer(const BareSocketServer&) = delete;
   BareSocketServer& operator=(const BareSocketServer&) = delete;
@@ -44,7 +42,7 @@ class BareSocketServer {
 
  private:
   BareSocketServer() = default;
-  void Serve(std::span<const std::byte> memory, Duration spin) const;
+  void Serve(std::span<const std::byte> memory, bool spins) const;
 
   UniqueFd listener_;
   UniqueFd stop_;
@@ -55,14 +53,14 @@ class BareSocketServer {
 class BareSocketClient {
  public:
   static absl::StatusOr<std::unique_ptr<BareSocketClient>> Connect(const SocketAddress& server,
-                                                                   size_t connections,
-                                                                   Duration spin);
+                                                                   size_t connections, bool spins);
   // kPeerClosed.
   absl::Status Pull(uint64_t offset, std::span<std::byte> into);
 
  private:
-  explicit BareSocketClient(Duration spin) : spin_(spin) {}
-  const Duration spin_;
+  explicit BareSocketClient(bool spins) : spins_(spins) {}
+  const bool spins_;
+  Spin spin_;
   std::vector<UniqueFd> fds_;
   std::vector<pollfd> sockets_;
 };

@@ -113,7 +113,7 @@ class SocketsFetcher final : public Fetcher {
  public:
   explicit SocketsFetcher(const FetchOptions& options)
       : allow_(options.allow),
-        spin_(options.engine.spins() ? kBareSpin : Duration::zero()),
+        spins_(options.engine.spins()),
         into_(options.largest * options.batch) {}
 
   void Clear() override {}
@@ -129,7 +129,7 @@ class SocketsFetcher final : public Fetcher {
       if (!range.ok()) return range.status();
       if (!client_ || connections_ != connections) {
         if (absl::Status s = allow_.CheckDial(range->server); !s.ok()) return s;
-        auto client = BareSocketClient::Connect(range->server, connections, spin_);
+        auto client = BareSocketClient::Connect(range->server, connections, spins_);
         if (!client.ok()) return client.status();
         client_ = *std::move(client);
         connections_ = connections;
@@ -143,7 +143,7 @@ class SocketsFetcher final : public Fetcher {
 
  private:
   const AllowList allow_;
-  const Duration spin_;
+  const bool spins_;
   std::vector<std::byte> into_;
   size_t connections_ = 0;
   std::unique_ptr<BareSocketClient> client_;

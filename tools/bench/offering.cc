@@ -241,9 +241,8 @@ class SocketsOffering final : public Offering {
   static absl::StatusOr<std::unique_ptr<Offering>> Create(const Opening& opening,
                                                           const std::string& host) {
     auto offering = std::make_unique<SocketsOffering>(opening);
-    absl::StatusOr<std::unique_ptr<BareSocketServer>> server = BareSocketServer::Create(
-        host, offering->memory_,
-        FindEngine(opening.engine)->spins() ? kBareSpin : Duration::zero());
+    absl::StatusOr<std::unique_ptr<BareSocketServer>> server =
+        BareSocketServer::Create(host, offering->memory_, FindEngine(opening.engine)->spins());
     if (!server.ok()) return server.status();
     offering->server_ = *std::move(server);
     return offering;

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -20,6 +19,7 @@
 
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/fd.h"
+#include "tensorferry/base/spin.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/tcp/tcp_served_connection.h"
 #include "tensorferry/engine/tcp_socket.h"
@@ -104,7 +104,8 @@ class Engine final : public TcpExportEngine {
   Peers peers_;
   size_t refused_ = 0;  // of peers_: those that are answered kBusy
   std::vector<Peer*> ready_;
-  Instant spin_until_ = Instant::min();
+  Instant active_ = {};  // when the last turn ended
+  Spin spin_;
   Instant next_cut_off_ = kNever;  // no reader is to be cut off before
   bool acceptable_ = false;
   Instant accept_again_ = kNever;  // unless paused
@@ -154,7 +155,7 @@ void Engine::Run() {
 }
 
 // Spins for a while after activity: the answer to "anything new?" is then a fraction of a wake-up
-// away. Yields meanwhile, since the worker that is to ask may need this very processor.
+// away.
 void Engine::Wait() {
   Duration sleep = Duration::zero();
   const Instant now = RealClock().Now();
@@ -166,7 +167,7 @@ void Engine::Wait() {
     accept_again_ = kNever;
   }
   const Instant wake = std::min(next_cut_off_, accept_again_);
-  if (ready_.empty() && now >= spin_until_) {
+  if (ready_.empty() && !spin_.Again(active_)) {
     sleep = wake == kNever ? Duration::max() : std::max(Duration::zero(), wake - now);
   }
   std::array<epoll_event, 64> events;
@@ -178,7 +179,6 @@ void Engine::Wait() {
     count = ::epoll_wait(epoll_.get(), events.data(), events.size(),
                          static_cast<int>(std::min<int64_t>(ms, 1 << 30)));
   }
-  if (count == 0 && sleep == Duration::zero() && ready_.empty()) ::sched_yield();
   for (int i = 0; i < count; ++i) {
     void* const what = events[i].data.ptr;
     if (what == &listener_) {
@@ -216,7 +216,7 @@ void Engine::TakeTurns() {
     }
     next_cut_off_ = std::min(next_cut_off_, peer->connection.cut_off());
   }
-  spin_until_ = RealClock().Now() + options_.spin;
+  active_ = RealClock().Now();
 }
 
 void Engine::Close(Peer& peer) {
