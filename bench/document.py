@@ -111,6 +111,7 @@ def document(record: Record) -> str:
         machine=record["machine"],
         date=record["date"],
         rounds=record["rounds"],
+        load=f"{record['load']:.1f}",
         could=sum(row["met"] is not None for row in record["rows"]),
         met=sum(row["met"] is True for row in record["rows"]),
         goals=text(

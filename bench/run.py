@@ -3,6 +3,7 @@
 import argparse
 import datetime
 import json
+import os
 import re
 import subprocess
 import sys
@@ -133,8 +134,9 @@ def machine(rounds: Sequence[dict[str, Rows]]) -> str:
     return "a machine that nothing was measured on"
 
 
-def about(chosen: Sequence[Contender], rounds: Sequence[dict[str, Rows]]) -> dict[str, Any]:
+def about(chosen: Sequence[Contender], rounds: Sequence[dict[str, Rows]], load: float) -> dict[str, Any]:
     return {
+        "load": load,
         "machine": machine(rounds),
         "date": datetime.date.today().isoformat(),
         "versions": versions(rounds),
@@ -163,8 +165,9 @@ def main(argv: Sequence[str]) -> int:
             return 2
         chosen = [contender for contender in chosen if contender.name in options.only]
     old = json.loads(options.compare.read_text()) if options.compare else None
+    load = os.getloadavg()[0]  # of others: we have not begun
     rounds, gaps = measure(chosen, options)
-    made = record.make(rounds, gaps, about(chosen, rounds))
+    made = record.make(rounds, gaps, about(chosen, rounds, load))
     if not options.only:
         try:
             made["parts"] = parts(Paths(ROOT))
