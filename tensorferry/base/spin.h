@@ -7,9 +7,9 @@
 //   }
 //   Sleep();
 //
-// Each time around it yields: the kernel likes to wake the other end on this very processor. A yield
-// that took long has given the processor to a program that is busy with other things. Then those
-// who sleep are served sooner than those who yield, so that for some time nobody spins here.
+// Each time around it yields: the kernel likes to wake the other end on this very processor. A
+// yield that took long has given the processor to a program that is busy with other things. Then
+// those who sleep are served sooner than those who yield, so that for some time nobody spins here.
 // Thread-safety: from any thread.
 #ifndef TENSORFERRY_BASE_SPIN_H_
 #define TENSORFERRY_BASE_SPIN_H_

@@ -1,5 +1,5 @@
-// What a worker pays for a tensor of its own host: the claim of a view, and the hand-off to and from
-// the puller's threads when it does not wait itself. Both ends are in this process.
+// What a worker pays for a tensor of its own host: the claim of a view, and the hand-off to and
+// from the puller's threads when it does not wait itself. Both ends are in this process.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 

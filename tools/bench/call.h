@@ -1,7 +1,7 @@
 // Whole unary calls: the tensor is in the message, or a handle that the worker fetches it by before
 // it answers.
 //
-//   auto server = CallServer::Create("127.0.0.1", puller);               // worker; null: inline only
+//   auto server = CallServer::Create("127.0.0.1", puller);           // worker; null: inline only
 //   auto client = CallClient::Create(server->listen(), exporter);        // gateway
 //   absl::StatusOr<Called> called = client->Send(lease, key);            // by handle
 //   client->Message(&call, key, nbytes); client->Send(&call);            // in the message

@@ -1,11 +1,11 @@
 // What the two ends of a benchmark say to each other, in lines.
 //
-//   worker                                  gateway
-//   open {"engine":"tcp",…}                 opened {"session":1,"machine":…}     one stream begins
-//   join 1                                  opened {"session":1,"machine":…}     others come to it
-//   fill 7 65536 1                          filled                               a tensor is written
-//   go                                      ok 5446… 1800 99120034 0.00002 0     it is offered
-//   usage                                   usage 1.25 104857600 65600
+//   worker                             gateway
+//   open {"engine":"tcp",…}            opened {"session":1,…}        one stream begins
+//   join 1                             opened {"session":1,…}        others come to it
+//   fill 7 65536 1                     filled                        a tensor is written
+//   go                                 ok 5446… 1800 99120034 0.02 0 it is offered
+//   usage                              usage 1.25 104857600 65600
 //
 // `go` finds both ends awake, however long writing took, and starts all streams at once.
 // A gateway need not be ours: tests/peers/rust_exporter answers `fill` and `go`, too, the latter by
