@@ -34,3 +34,8 @@ setup_peers() {
   [[ $(cat "$root/build/peers/made-from" 2>/dev/null) != "$(exporter_sources)" ]] || return 0
   step setup-exporter "Building the stock exporter" build_stock_exporter
 }
+
+# What only ./dev bench runs against.
+setup_bench_peers() {
+  setup_venv setup-bench "Installing the peers of the benchmark" "$root/.bench" "$root/bench/requirements.txt" --no-deps
+}

@@ -71,4 +71,5 @@ setup() {
   setup_packages "$@"
   setup_venv setup-python "Installing the Python tools" "$root/.venv" "$root/tests/requirements.txt"
   [[ " $* " != *" peers "* ]] || setup_peers
+  [[ " $* " != *" bench "* ]] || setup_bench_peers
 }

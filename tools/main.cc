@@ -1,6 +1,7 @@
 // The command `tensorferry`. Each verb is a file of its own, X_command.cc.
 #include <CLI/CLI.hpp>
 
+#include "tools/bench_command.h"
 #include "tools/completion_command.h"
 #include "tools/doctor_command.h"
 #include "tools/explain_command.h"
@@ -25,6 +26,7 @@ int main(int argc, char** argv) {
   AddExportCommand(app, &exit_code);
   AddPullCommand(app, &exit_code);
   AddInspectCommand(app, &exit_code);
+  AddBenchCommand(app, &exit_code);
   AddCompletionCommand(app, &exit_code);
   try {
     app.parse(argc, argv);

@@ -47,6 +47,34 @@ void AllocateAndFree(benchmark::State& state) {
 }
 BENCHMARK(AllocateAndFree)->Arg(16)->Arg(256)->Arg(4096)->Arg(16384);
 
+// How much of an arena of 2 GiB is in use when a tensor first does not fit, after a long run in
+// which it was kept full to range(0) percent: what fragmentation costs.
+void Fragmentation(benchmark::State& state) {
+  const std::vector<uint64_t> sizes = Sizes();
+  constexpr uint64_t kArena = uint64_t{2} << 30;
+  const uint64_t full = kArena / 100 * static_cast<uint64_t>(state.range(0));
+  Allocator allocator(kArena);
+  std::mt19937 random(3);
+  std::vector<uint64_t> pieces;
+  uint64_t refused = 0, asked = 0;
+  for (auto _ : state) {
+    while (allocator.used_bytes() > full && !pieces.empty()) {
+      std::swap(pieces[random() % pieces.size()], pieces.back());
+      allocator.Free(pieces.back());
+      pieces.pop_back();
+    }
+    const auto piece = allocator.Allocate(sizes[random() % sizes.size()]);
+    ++asked;
+    if (piece) pieces.push_back(*piece);
+    refused += piece ? 0 : 1;
+  }
+  state.counters["refused_percent"] =
+      100 * static_cast<double>(refused) / static_cast<double>(asked);
+  state.counters["largest_free_percent"] = 100 * static_cast<double>(allocator.largest_free()) /
+                                           static_cast<double>(kArena - allocator.used_bytes());
+}
+BENCHMARK(Fragmentation)->Arg(50)->Arg(75)->Arg(90);
+
 // A lease's whole life with one reader, among range(0) others.
 void LifeOfALease(benchmark::State& state) {
   const std::vector<uint64_t> sizes = Sizes();

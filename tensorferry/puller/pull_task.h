@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tensorferry/base/clock.h"
+#include "tensorferry/base/spin.h"
 #include "tensorferry/engine/pull_engine.h"
 #include "tensorferry/metrics/fallbacks.h"
 #include "tensorferry/puller/landing_pool.h"
@@ -43,6 +44,7 @@ struct PullContext {
   std::shared_ptr<Metrics> metrics;
   std::unique_ptr<Fallbacks> fallbacks;
   std::shared_ptr<Loans> loans = std::make_shared<Loans>();
+  Spin spin;
 };
 
 class PullTask {

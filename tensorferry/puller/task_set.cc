@@ -6,14 +6,6 @@
 #include "tensorferry/base/poll.h"
 
 namespace tensorferry {
-namespace {
-
-// Longer than a wake-up between two processes on one machine takes, short enough to cost nothing
-// when idle.
-constexpr Duration kSpin = std::chrono::microseconds(100);
-
-}  // namespace
-
 void TaskSet::Add(PullTask* task, OnDone on_done) {
   tasks_.push_back({.task = task,
                     .on_done = std::move(on_done),
@@ -25,23 +17,21 @@ void TaskSet::Add(PullTask* task, OnDone on_done) {
 
 void TaskSet::StepAndWait(int wake_fd) {
   if (StepReady()) return;
-  Instant now = clock_->Now();
-  const Instant spin_until = now + kSpin;
+  const Instant began = clock_->Now();
   CollectWaits(wake_fd);
   if (tasks_.size() == 1) {
     // Asking the one op itself is one system call less than asking poll first.
-    while (now < spin_until) {
+    while (spin_->Again(began)) {
       tasks_[0].ready = true;
       if (StepReady()) return;
-      now = clock_->Now();
     }
   } else {
-    while (now < spin_until && wake_ > now) {
+    while (wake_ > clock_->Now() && spin_->Again(began)) {
+      const Instant now = clock_->Now();
       if (PollUntil(&waits_, now, now) > 0) return MarkReady(now);
-      now = clock_->Now();
     }
   }
-  PollUntil(&waits_, wake_, now);
+  PollUntil(&waits_, wake_, clock_->Now());
   MarkReady(clock_->Now());
 }
 

@@ -1,10 +1,10 @@
 // Drives pulls: the one place where somebody waits for them.
 //
-//   TaskSet set(&clock);
+//   TaskSet set(&clock, &spin);
 //   set.Add(&task, [](PullTask* done) { ... });
 //   while (!set.empty()) set.StepAndWait(/*wake_fd=*/-1);
 //
-// Spins for a moment after something moved, because the answer of a gateway is often only
+// Spins (base/spin.h) for a moment after something moved, because the answer of a gateway is often only
 // microseconds away, and then sleeps in poll().
 // Thread-safety: one thread.
 #ifndef TENSORFERRY_PULLER_TASK_SET_H_
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tensorferry/base/clock.h"
+#include "tensorferry/base/spin.h"
 #include "tensorferry/puller/pull_task.h"
 
 namespace tensorferry {
@@ -23,7 +24,8 @@ namespace tensorferry {
 class TaskSet {
  public:
   using OnDone = std::function<void(PullTask*)>;
-  explicit TaskSet(const Clock* clock) : clock_(clock) {}
+  // `spin`: shared by all who wait in this process, so that each knows what the others found.
+  TaskSet(const Clock* clock, Spin* spin) : clock_(clock), spin_(spin) {}
 
   // `task` lives until `on_done` was called with it.
   void Add(PullTask* task, OnDone on_done);
@@ -48,6 +50,7 @@ class TaskSet {
   void MarkReady(Instant now);
 
   const Clock* const clock_;
+  Spin* const spin_;
   std::vector<Entry> tasks_;
   std::vector<pollfd> waits_;
   Instant wake_ = kNever;

@@ -114,3 +114,18 @@ def test_a_network_that_is_cut_is_a_timeout(command: Path, tmp_path: Path) -> No
             assert answer["retryable"] is True
         assert time.monotonic() - began < 30
         far.signal(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("family", ["v4", "v6"])
+def test_bench_measures_between_two_hosts(command: Path, family: str) -> None:
+    with two_hosts() as (gateway, other):
+        listen, _ = addresses(gateway, family)
+        with Running(command, "bench", "--json", "--serve", listen, prefix=gateway.prefix) as serving:
+            peer = serving.next()["listen"]
+            few = ["--count", "2", "--warm-up", "1", "--sizes", "64k,3m"]
+            for how in (["--engine", "tcp,sockets,grpc"], ["--engine", "tcp", "--rpc"]):
+                result = run(command, "bench", "--json", "--peer", peer, *few, *how, prefix=other.prefix)
+                assert result.code == 0, result.err
+                for row in result.rows():
+                    assert row["p50_us"] > 0
+                    assert row["clock_error_us"] > 0

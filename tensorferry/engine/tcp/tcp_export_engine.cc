@@ -19,6 +19,7 @@
 
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/fd.h"
+#include "tensorferry/base/spin.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/tcp/tcp_served_connection.h"
 #include "tensorferry/engine/tcp_socket.h"
@@ -107,7 +108,8 @@ class Engine final : public TcpExportEngine {
   Peers peers_;
   size_t refused_ = 0;  // of peers_: those that are answered kBusy
   std::vector<Peer*> ready_;
-  Instant spin_until_ = Instant::min();
+  Instant active_ = {};  // when the last turn ended
+  Spin spin_;
   Instant next_cut_off_ = kNever;  // no reader is to be cut off before
   bool acceptable_ = false;
   Instant accept_again_ = kNever;  // unless paused
@@ -169,7 +171,7 @@ void Engine::Wait() {
     accept_again_ = kNever;
   }
   const Instant wake = std::min(next_cut_off_, accept_again_);
-  if (ready_.empty() && now >= spin_until_) {
+  if (ready_.empty() && !spin_.Again(active_)) {
     sleep = wake == kNever ? Duration::max() : std::max(Duration::zero(), wake - now);
   }
   std::array<epoll_event, 64> events;
@@ -218,7 +220,7 @@ void Engine::TakeTurns() {
     }
     next_cut_off_ = std::min(next_cut_off_, peer->connection.cut_off());
   }
-  spin_until_ = RealClock().Now() + options_.spin;
+  active_ = RealClock().Now();
 }
 
 void Engine::Close(Peer& peer) {

@@ -27,7 +27,6 @@ struct TcpExportOptions {
   // What descriptors carry; empty: the bound address. Port 0 stands for the bound port.
   std::vector<SocketAddress> advertise = {};
   uint32_t max_connections = 1024;  // further ones are answered kBusy
-  Duration spin = std::chrono::microseconds(100);
   Duration stall_timeout = std::chrono::seconds(10);
   LogSink log = {};
   std::shared_ptr<Metrics> metrics = {};  // counts handshakes; null: nobody does

@@ -2,11 +2,16 @@
 //!
 //!     stock_exporter PORT SLOTS SLOT_BYTES TTL_SECONDS [AGENT_NAME]
 //!
-//! Prints `ready`, then answers each line `KEY NBYTES` on standard input by `ok DESCRIPTOR NANOSECONDS` or `full`.
-//! What it exports is pattern(KEY, NBYTES), which tests/peers/stock.py makes too. Ends with its input.
+//! Prints `ready`, then answers each line `KEY NBYTES` on standard input by
+//!
+//!     ok DESCRIPTOR NANOSECONDS BEGAN FILL_CPU
+//!
+//! or `full`: how long the export took, when it began by CLOCK_MONOTONIC, in nanoseconds, and how many seconds of CPU
+//! making the bytes cost before that. For benchmarks the two are apart: `fill KEY NBYTES 1` is answered by `filled`, then
+//! `go` as above. What it exports is pattern(KEY, NBYTES), which tests/peers/stock.py makes too. Ends with its input.
 
 use std::io::{self, BufRead, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use smg_mm_rdma::{RdmaConfig, RdmaExporter};
 
@@ -30,6 +35,26 @@ fn say(line: &str) {
     io::stdout().flush().expect("standard output");
 }
 
+#[repr(C)]
+struct Timespec {
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+unsafe extern "C" {
+    fn clock_gettime(clock: i32, time: *mut Timespec) -> i32;
+}
+
+const MONOTONIC: i32 = 1;
+const THREAD_CPU: i32 = 3;
+
+/// In nanoseconds.
+fn now(clock: i32) -> i64 {
+    let mut time = Timespec { seconds: 0, nanoseconds: 0 };
+    assert_eq!(unsafe { clock_gettime(clock, &mut time) }, 0);
+    time.seconds * 1_000_000_000 + time.nanoseconds
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let exporter = RdmaExporter::new(RdmaConfig {
@@ -42,17 +67,31 @@ fn main() {
     })
     .expect("the exporter");
     say("ready");
+    let mut filled = None;
     for line in io::stdin().lock().lines() {
         let line = line.expect("standard input");
-        let (key, nbytes) = line.split_once(' ').expect("KEY NBYTES");
-        let key = key.parse().expect("KEY");
-        let bytes = pattern(key, nbytes.parse().expect("NBYTES"));
-        let start = Instant::now();
+        let words: Vec<&str> = line.split(' ').collect();
+        let (key, bytes, fill_cpu): (i64, Vec<u8>, i64) = match words[..] {
+            ["go"] => filled.take().expect("fill comes first"),
+            [key, nbytes] | ["fill", key, nbytes, "1"] => {
+                let began = now(THREAD_CPU);
+                let key = key.parse().expect("KEY");
+                let bytes = pattern(key, nbytes.parse().expect("NBYTES"));
+                (key, bytes, now(THREAD_CPU) - began)
+            }
+            _ => panic!("not understood: {line}"),
+        };
+        if words[0] == "fill" {
+            filled = Some((key, bytes, fill_cpu));
+            say("filled");
+            continue;
+        }
+        let began = now(MONOTONIC);
         match exporter.export(key, bytes) {
             Ok(descriptor) => {
-                let took = start.elapsed().as_nanos();
+                let took = now(MONOTONIC) - began;
                 let hex: String = descriptor.iter().map(|b| format!("{b:02x}")).collect();
-                say(&format!("ok {hex} {took}"));
+                say(&format!("ok {hex} {took} {began} {:.9}", fill_cpu as f64 * 1e-9));
             }
             Err(_) => say("full"),
         }
