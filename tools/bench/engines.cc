@@ -43,10 +43,6 @@ absl::Status NoEngine(std::string_view name) {
                                               absl::StrJoin(EngineNames(), ", ")));
 }
 
-absl::Status NoUcx() {
-  return MakeError(Reason::kLaneOff, "engine ucx is not a part of this build");
-}
-
 std::string FormatRange(const BareRange& range) {
   return StrCat(range.server.ToString(), " ", range.offset);
 }

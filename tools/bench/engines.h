@@ -37,8 +37,6 @@ std::vector<std::string> EngineNames();
 std::optional<Engine> FindEngine(std::string_view name);
 // kBadOption, naming what there is.
 absl::Status NoEngine(std::string_view name);
-// kLaneOff.
-absl::Status NoUcx();
 
 // Where bare sockets find a tensor.
 struct BareRange {

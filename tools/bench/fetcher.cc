@@ -10,6 +10,7 @@
 #include "tools/bench/line_stream.h"
 #include "tools/nixl_engines.h"
 #include "tools/output.h"
+#include "tools/ucx_engines.h"
 
 namespace tensorferry::tools::bench {
 namespace {
@@ -166,7 +167,6 @@ class CallFetcher final : public Fetcher {
 absl::StatusOr<std::unique_ptr<Fetching>> Fetching::Create(FetchOptions options) {
   std::unique_ptr<Fetching> fetching(new Fetching(std::move(options)));
   const Engine& engine = fetching->options_.engine;
-  if (engine.transport == "ucx") return NoUcx();
   if (engine.transport != "grpc" && engine.transport != "sockets") {
     for (size_t i = 0; i < fetching->options_.workers; ++i) {
       absl::StatusOr<std::unique_ptr<Puller>> puller = fetching->NewPuller();
@@ -206,6 +206,11 @@ absl::StatusOr<std::unique_ptr<Puller>> Fetching::NewPuller() const {
     auto nixl = OpenNixlPull({.lib = options_.nixl_lib}, options_.allow, puller.log);
     if (!nixl.ok()) return nixl.status();
     puller.engines.push_back(*std::move(nixl));
+  }
+  if (engine.transport == "ucx") {
+    auto ucx = OpenUcxPull({.trusted_network = true}, options_.allow, puller.log);
+    if (!ucx.ok()) return ucx.status();
+    puller.engines.push_back(*std::move(ucx));
   }
   return Puller::Create(std::move(puller));
 }

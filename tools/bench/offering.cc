@@ -15,6 +15,7 @@
 #include "tools/nixl_engines.h"
 #include "tools/output.h"
 #include "tools/settings.h"
+#include "tools/ucx_engines.h"
 
 namespace tensorferry::tools::bench {
 namespace {
@@ -58,6 +59,12 @@ class LeaseOffering final : public Offering {
       auto nixl = OpenNixlExport({.lib = opening.nixl_lib}, listen, /*agent_name=*/{}, options.log);
       if (!nixl.ok()) return nixl.status();
       options.engines.push_back(*std::move(nixl));
+    }
+    if (engine.transport == "ucx") {
+      auto ucx =
+          OpenUcxExport({.trusted_network = true}, listen, /*beside_tcp=*/false, options.log);
+      if (!ucx.ok()) return ucx.status();
+      options.engines.push_back(*std::move(ucx));
     }
     auto exporter = Exporter::Create(std::move(options));
     if (!exporter.ok()) return exporter.status();
@@ -299,7 +306,6 @@ absl::StatusOr<std::unique_ptr<Offering>> Offering::Create(const Opening& openin
                                                            const std::string& host) {
   const std::optional<Engine> engine = FindEngine(opening.engine);
   if (!engine) return NoEngine(opening.engine);
-  if (engine->transport == "ucx") return NoUcx();
   if (engine->transport == "grpc") return std::make_unique<InlineOffering>(opening.rpc);
   if (engine->transport == "file") return FileOffering::Create();
   if (engine->transport == "sockets") return SocketsOffering::Create(opening, host);
