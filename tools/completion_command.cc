@@ -19,6 +19,7 @@ struct Options {
 Options OptionsOf(const CLI::App& app) {
   Options out;
   for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // hidden from --help, too
     for (const std::string& name : option->get_lnames()) {
       StrAppend(&out.all, out.all.empty() ? "" : " ", "--", name);
       if (option->get_items_expected_max() > 0) {
