@@ -361,6 +361,7 @@ def contenders(paths: Paths) -> list[Contender]:
         ours("one-by-one", "16 pulls over tcp", "--engine", "tcp", "--batch", "16", "--one-by-one", sizes=medium),
         ours("tcp-idle", "tcp, doing nothing", "--engine", "tcp", "--idle", "1", sizes=small[:1]),
         ours("local-idle", "local, doing nothing", "--engine", "local", "--idle", "1", sizes=small[:1]),
+        ours("ucx-idle", "ucx, doing nothing", "--engine", "ucx", "--idle", "1", sizes=small[:1]),
         Contender("stage", "staging and publishing, nothing else", SIZES, lambda counts: staged(paths, counts)),
         Contender("nixl-idle", "nixl, doing nothing", small[:1], our_nixl(paths, "--idle", "1")),
         Contender("stock-idle", "SMG's pair, doing nothing", small[:1], stock_puller(paths, "tcp", idle=1)),

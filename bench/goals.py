@@ -133,6 +133,7 @@ GOALS = (
     Goal("a local view", "limit of 15 µs", Of("local", worker), 15, at(1, 1, 1, 1)),
     Goal("idle, tcp", "limit of 0.5 % of a core", Of("tcp-idle", idle), 0.5, at(1), unit="%"),
     Goal("idle, local", "limit of 0.5 % of a core", Of("local-idle", idle), 0.5, at(1), unit="%"),
+    Goal("idle, ucx", "limit of 0.5 % of a core", Of("ucx-idle", idle), 0.5, at(None), unit="%"),
     Goal("idle, nixl", "stock pair, idle", Of("nixl-idle", idle), Of("stock-idle", idle), at(None), unit="%"),
     Goal(
         "arena for a tensor in flight",
