@@ -56,6 +56,17 @@ def test_every_engine_and_yardstick_at_every_size(command: Path) -> None:
             assert row["nbytes"] <= row["arena_bytes_per_tensor"] <= row["nbytes"] * 1.06 + 4096
 
 
+def test_ucx_is_measured(command: Path) -> None:
+    if not (command.parent.parent / "lib/tensorferry/libtensorferry_ucx.so").exists():
+        pytest.skip("no UCX when this was built: engine ucx is NOT measured here")
+    result = bench(command, "--json", "--engine", "ucx", "--sizes", ",".join(SIZES), "--idle", "0.1")
+    assert result.code == 0, result.err
+    for row in result.rows():
+        check(row)
+        assert row["transport"] == "ucx"
+        assert min(row["gateway_idle_percent"], row["worker_idle_percent"]) >= 0
+
+
 def test_each_lane_has_an_engine(command: Path) -> None:
     result = bench(command, "--json", "--lane", "inline,shm,remote", "--sizes", "64k")
     assert result.code == 0, result.err
