@@ -40,8 +40,6 @@ struct UcxOptions {
   bool trusted_network = false;
   // Up to so many bytes are sent at once and copied; beyond, UCX's rendezvous puts them in place.
   uint64_t eager_bytes = uint64_t{64} << 10;
-  // How long the owner of UCX's worker looks for more before it sleeps.
-  Duration spin = std::chrono::microseconds(100);
   LogSink log = {};
   std::shared_ptr<Metrics> metrics = {};
 };

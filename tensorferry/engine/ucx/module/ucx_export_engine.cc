@@ -29,7 +29,7 @@ constexpr Duration kClosing = std::chrono::seconds(2);
 class Engine final : public UcxExportEngine, private UcxLoop::Handler {
  public:
   Engine(const UcxExportOptions& options, std::unique_ptr<UcxContext> context)
-      : options_(options), loop_(std::move(context), options.ucx.spin, options.ucx.log) {}
+      : options_(options), loop_(std::move(context), options.ucx.log) {}
 
   ~Engine() override {
     loop_.Stop();

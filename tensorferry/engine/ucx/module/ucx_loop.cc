@@ -53,14 +53,14 @@ bool UcxLoop::TakeCommands() {
 
 void UcxLoop::Run(Handler* handler) {
   const UcxLogScope log(&log_);
-  Instant spin_until = Instant::min();
+  Instant active = {};
   while (!stop_.load()) {
     bool moved = TakeCommands();
     moved = ucp_worker_progress(worker()) != 0 || moved;
     const Instant now = RealClock().Now();
     const Instant wake = handler->Tick(now);
-    if (moved) spin_until = now + spin_;
-    if (moved || now < spin_until || wake <= now) continue;
+    if (moved) active = now;
+    if (moved || wake <= now || spin_.Again(active)) continue;
     Sleep(wake);
   }
   (void)TakeCommands();

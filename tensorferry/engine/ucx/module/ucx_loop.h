@@ -21,6 +21,7 @@
 #include "tensorferry/base/clock.h"
 #include "tensorferry/base/fd.h"
 #include "tensorferry/base/log.h"
+#include "tensorferry/base/spin.h"
 #include "tensorferry/engine/ucx/module/ucx_context.h"
 
 namespace tensorferry::engine {
@@ -42,8 +43,8 @@ class UcxLoop {
     virtual void Finish() = 0;
   };
 
-  UcxLoop(std::unique_ptr<UcxContext> context, Duration spin, const LogSink& log)
-      : spin_(spin), log_(log), context_(std::move(context)) {}
+  UcxLoop(std::unique_ptr<UcxContext> context, const LogSink& log)
+      : log_(log), context_(std::move(context)) {}
   ~UcxLoop() { Stop(); }
   UcxLoop(const UcxLoop&) = delete;
   UcxLoop& operator=(const UcxLoop&) = delete;
@@ -61,9 +62,9 @@ class UcxLoop {
   bool TakeCommands();
   void Sleep(Instant wake);
 
-  const Duration spin_;
   const LogSink log_;
   const std::unique_ptr<UcxContext> context_;
+  Spin spin_;
   UniqueFd wake_;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> sleeping_ = false;

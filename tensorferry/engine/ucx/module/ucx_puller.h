@@ -107,7 +107,7 @@ class UcxPuller final : private UcxLoop::Handler {
   };
 
   UcxPuller(const UcxPullOptions& options, std::unique_ptr<UcxContext> context)
-      : options_(options), loop_(std::move(context), options.ucx.spin, options.ucx.log) {}
+      : options_(options), loop_(std::move(context), options.ucx.log) {}
   absl::Status Start();
 
   static void OnFailure(void* link, ucp_ep_h, ucs_status_t status);
