@@ -1,7 +1,6 @@
 #include "tools/explain_command.h"
 
 #include <grpc/support/log.h>
-#include <grpcpp/create_channel.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -17,7 +16,6 @@
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/file/shm_name.h"
-#include "tensorferry/grpc/capability_client.h"
 #include "tensorferry/policy/decide.h"
 #include "tensorferry/policy/settings.h"
 #include "tensorferry/wire/descriptor.h"
@@ -46,22 +44,6 @@ struct ExplainOptions {
   SettingFlags settings;
 };
 
-absl::StatusOr<Capabilities> AskWorker(const ExplainOptions& options) {
-  const absl::StatusOr<SocketAddress> address = Resolve(options.worker, "--worker");
-  if (!address.ok()) return address.status();
-  const std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateChannel(options.worker, grpc::InsecureChannelCredentials());
-  const Duration timeout = ToDuration(options.timeout);
-  CapabilityClient client(channel, {.timeout = timeout});
-  const CapabilityClient::Result worker = client.Get();
-  if (!worker.ok()) {
-    return MakeError(Reason::kUnreachable, StrCat("no worker answers at ", options.worker, ": ",
-                                                  worker.status().message()));
-  }
-  if (!(*worker)->stock()) return **worker;
-  return WithListeningUid(WithServerInfo(**worker, channel, timeout), *address);
-}
-
 absl::StatusOr<WorkerInfo> ReadWorkerInfo(const std::string& path) {
   const absl::StatusOr<std::string> text = ReadText(path);
   if (!text.ok()) return text.status();
@@ -72,7 +54,10 @@ absl::StatusOr<WorkerInfo> ReadWorkerInfo(const std::string& path) {
 absl::StatusOr<WorkerInfo> FindWorker(const ExplainOptions& options) {
   if (!options.worker_info.empty()) return ReadWorkerInfo(options.worker_info);
   if (options.worker.empty()) return WorkerInfo{};
-  absl::StatusOr<Capabilities> worker = AskWorker(options);
+  const absl::StatusOr<SocketAddress> address = Resolve(options.worker, "--worker");
+  if (!address.ok()) return address.status();
+  absl::StatusOr<Capabilities> worker =
+      AskWorker(options.worker, *address, ToDuration(options.timeout));
   if (!worker.ok()) return worker.status();
   return WorkerInfo{.capabilities = *std::move(worker)};
 }

@@ -110,12 +110,14 @@ absl::Status GatewaySide::StartExporter() {
       absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> nixl = OpenNixlExport(
           options_.nixl_flags, listen, /*agent_name=*/{}, options_.log, options_.metrics);
       if (!nixl.ok()) return nixl.status();
+      listen_ = (*nixl)->address().ToString();
       options.engines.push_back(*std::move(nixl));
     }
   }
   absl::StatusOr<std::unique_ptr<Exporter>> exporter = Exporter::Create(std::move(options));
   if (!exporter.ok()) return exporter.status();
   exporter_ = *std::move(exporter);
+  if (options_.remote) listen_ = exporter_->listen_address();
   exporter_->WaitPrefaulted();
   return absl::OkStatus();
 }

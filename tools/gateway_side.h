@@ -85,6 +85,8 @@ class GatewaySide {
   // The present answer to "what can you take?": a restarted worker is asked anew.
   absl::StatusOr<std::shared_ptr<const Capabilities>> AskWorker();
   absl::StatusOr<Delivery> Send(const Outgoing& tensor, const LanePolicy& policy);
+  // Where workers fetch from, empty without lane remote.
+  std::string listen_address() const { return listen_; }
   // Ends what is under way, and lets nothing more begin: kCancelled.
   void Cancel();
 
@@ -101,6 +103,7 @@ class GatewaySide {
   void ForgetStockWorker();
 
   const GatewaySideOptions options_;
+  std::string listen_;
   std::unique_ptr<Exporter> exporter_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<CapabilityClient> capabilities_;

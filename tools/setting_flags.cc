@@ -1,6 +1,7 @@
 #include "tools/setting_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <variant>
 
 #include "nlohmann/json.hpp"
@@ -70,6 +71,13 @@ absl::StatusOr<Settings> EnvironmentSettings(SettingEnd end, std::string_view ve
 
 bool FromEnvironment(const Settings& settings, std::string_view name) {
   return settings.OriginOf(name).kind == SettingOrigin::Kind::kEnvironment;
+}
+
+bool IsChosen(const Settings& settings, std::initializer_list<std::string_view> names) {
+  return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
+    const SettingOrigin::Kind kind = settings.OriginOf(name).kind;
+    return kind != SettingOrigin::Kind::kDefault && kind != SettingOrigin::Kind::kDerived;
+  });
 }
 
 absl::StatusOr<SettingPairs> ParseConfig(std::string_view json) {

@@ -9,6 +9,7 @@
 #ifndef TENSORFERRY_TOOLS_SETTING_FLAGS_H_
 #define TENSORFERRY_TOOLS_SETTING_FLAGS_H_
 
+#include <initializer_list>
 #include <list>
 #include <string>
 #include <string_view>
@@ -44,6 +45,8 @@ class SettingFlags {
 // FromEnvironment is true and the verb's flag was not given. Prints warnings. kBadOption.
 absl::StatusOr<Settings> EnvironmentSettings(SettingEnd end, std::string_view verb);
 bool FromEnvironment(const Settings& settings, std::string_view name);
+// Whether anything set one of these, so that it is not the default's doing.
+bool IsChosen(const Settings& settings, std::initializer_list<std::string_view> names);
 
 // A configuration: one JSON object of names of settings, with texts, numbers, true or false.
 // kBadOption.

@@ -1,6 +1,7 @@
 #include "tools/stock_worker.h"
 
 #include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
 
 #include <chrono>
 #include <string>
@@ -8,6 +9,10 @@
 
 #include "smg/tokenspeed_scheduler.grpc.pb.h"
 #include "smg/vllm_engine.grpc.pb.h"
+#include "tensorferry/base/error.h"
+#include "tensorferry/base/text.h"
+#include "tensorferry/grpc/capability_client.h"
+#include "tools/worker_facts.h"
 
 namespace tensorferry::tools {
 namespace {
@@ -36,6 +41,20 @@ bool Ask(const std::shared_ptr<grpc::Channel>& channel, Duration timeout, Capabi
 }
 
 }  // namespace
+
+absl::StatusOr<Capabilities> AskWorker(const std::string& to, const SocketAddress& address,
+                                       Duration timeout) {
+  const std::shared_ptr<grpc::Channel> channel =
+      grpc::CreateChannel(to, grpc::InsecureChannelCredentials());
+  CapabilityClient client(channel, {.timeout = timeout});
+  const CapabilityClient::Result worker = client.Get();
+  if (!worker.ok()) {
+    return MakeError(Reason::kUnreachable,
+                     StrCat("no worker answers at ", to, ": ", worker.status().message()));
+  }
+  if (!(*worker)->stock()) return **worker;
+  return WithListeningUid(WithServerInfo(**worker, channel, timeout), address);
+}
 
 Capabilities WithServerInfo(Capabilities worker, const std::shared_ptr<grpc::Channel>& channel,
                             Duration timeout) {

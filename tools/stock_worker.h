@@ -11,11 +11,19 @@
 #include <grpcpp/channel.h>
 
 #include <memory>
+#include <string>
 
+#include "absl/status/statusor.h"
 #include "tensorferry/base/clock.h"
+#include "tensorferry/base/net.h"
 #include "tensorferry/policy/capabilities.h"
 
 namespace tensorferry::tools {
+
+// What the worker at `to`, an address of HOST:PORT, says of itself, and what can be found out of a
+// stock one. kUnreachable when it does not answer.
+absl::StatusOr<Capabilities> AskWorker(const std::string& to, const SocketAddress& address,
+                                       Duration timeout);
 
 Capabilities WithServerInfo(Capabilities worker, const std::shared_ptr<grpc::Channel>& channel,
                             Duration timeout);

@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -102,6 +103,7 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
     puller_options.file = engine::FilePullOptions{.unlink = settings.unlink_after_read};
   }
   puller_options.tcp = Takes(options, Lane::kRemote) && Contains(options.engines, "tcp");
+  std::map<std::string, std::string> unavailable;
   if (Takes(options, Lane::kRemote) && Contains(options.engines, "nixl")) {
     absl::StatusOr<std::unique_ptr<engine::PullEngine>> nixl =
         OpenNixlPull(options.nixl, puller_options.allow, puller_options.log, served->metrics);
@@ -110,6 +112,7 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
     } else {
       // The other transports serve all the same.
       PrintError("worker", nixl.status());
+      unavailable.emplace("nixl", std::string(nixl.status().message()));
     }
   }
   if (Takes(options, Lane::kRemote) && Contains(options.engines, "ucx")) {
@@ -128,14 +131,17 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
   if (!puller.ok()) return puller.status();
 
   const Receiver receiver(puller->get(), served->metrics);
-  const Capabilities capabilities = DescribeWorker(puller->get(), options.max_message_bytes);
+  const bool hold_is_set =
+      FromEnvironment(settings, "landing_wait_s") || FromEnvironment(settings, "read_timeout_s");
+  const Duration hold = hold_is_set ? settings.hold() : IntakeOptions{}.pull_limit;
+  Capabilities capabilities = DescribeWorker(puller->get(), options.max_message_bytes);
+  capabilities.hold = hold;
+  capabilities.unavailable = std::move(unavailable);
   TransportService transport(capabilities);
   WorkQueue queue(2);
-  const bool hold =
-      FromEnvironment(settings, "landing_wait_s") || FromEnvironment(settings, "read_timeout_s");
   Engine engine{.intake = {.receiver = &receiver,
                            .queue = &queue,
-                           .pull_limit = hold ? settings.hold() : IntakeOptions{}.pull_limit,
+                           .pull_limit = hold,
                            .on_tensor = [&](const ReceivedTensor& r) { return journal.Tensor(r); },
                            .on_failure = [&](const std::string& id,
                                              const absl::Status& s) { journal.Failure(id, s); }},

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <string>
 
+#include "tensorferry/base/export.h"
+
 namespace tensorferry::arena {
 
 struct MemoryLimit {
@@ -28,7 +30,7 @@ struct MemoryLimitFiles {
 // The lowest of the machine's memory (with swap) and the limits of the process' control group and
 // all that enclose it: version 2's memory.max, version 1's memory.limit_in_bytes. What cannot be
 // read does not limit.
-MemoryLimit FindMemoryLimit(const MemoryLimitFiles& files);
+TENSORFERRY_EXPORT MemoryLimit FindMemoryLimit(const MemoryLimitFiles& files);
 
 }  // namespace tensorferry::arena
 

@@ -21,6 +21,11 @@ int HexDigit(char c) {
   return -1;
 }
 
+uint64_t InodeOf(const char* path) {
+  struct stat file = {};
+  return ::stat(path, &file) == 0 ? file.st_ino : 0;
+}
+
 }  // namespace
 
 BootId ParseBootId(std::string_view text) {
@@ -61,6 +66,8 @@ HostIdentity ThisHost() {
   if (host.boot_id != BootId{} && ::stat("/dev/shm", &shm) == 0) {
     host.shm_namespace = StrCat(text, ":", shm.st_dev);
   }
+  host.pid_namespace = InodeOf("/proc/self/ns/pid");
+  host.user_namespace = InodeOf("/proc/self/ns/user");
   return host;
 }
 

@@ -25,6 +25,9 @@ struct HostIdentity {
   std::optional<uint32_t> uid = {};  // effective
   // "<boot id>:<device number of /dev/shm>", the token that SMG compares. Empty: not known.
   std::string shm_namespace = {};
+  // Inode numbers of /proc/self/ns/pid and /proc/self/ns/user. 0: not known.
+  uint64_t pid_namespace = 0;
+  uint64_t user_namespace = 0;
 
   friend bool operator==(const HostIdentity&, const HostIdentity&) = default;
 };

@@ -30,6 +30,8 @@ TEST(Host, ThisHostIsKnown) {
   EXPECT_NE(host.boot_id, BootId{});
   EXPECT_EQ(host.uid, ::geteuid());
   EXPECT_THAT(host.shm_namespace, testing::StartsWith(StrCat(BootIdText(host.boot_id), ":")));
+  EXPECT_NE(host.pid_namespace, 0);
+  EXPECT_NE(host.user_namespace, 0);
   EXPECT_EQ(host, ThisHost());
 }
 

@@ -1,7 +1,10 @@
 #include "tensorferry/grpc/capabilities_proto.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
+
+#include "tensorferry/policy/setting_values.h"
 
 namespace tensorferry {
 
@@ -24,6 +27,14 @@ v1::Capabilities ToProto(const Capabilities& capabilities) {
   for (const uint32_t version : capabilities.descriptor_versions) {
     out.add_descriptor_versions(version);
   }
+  if (capabilities.hold) {
+    const auto hold = std::chrono::ceil<std::chrono::seconds>(*capabilities.hold);
+    out.set_hold_s(static_cast<uint64_t>(hold.count()));
+  }
+  if (host.pid_namespace != 0) out.set_pid_namespace(host.pid_namespace);
+  if (host.user_namespace != 0) out.set_user_namespace(host.user_namespace);
+  out.mutable_unavailable()->insert(capabilities.unavailable.begin(),
+                                    capabilities.unavailable.end());
   return out;
 }
 
@@ -47,6 +58,10 @@ Capabilities FromProto(const v1::Capabilities& message) {
   if (message.has_uid()) out.host.uid = message.uid();
   out.descriptor_versions.assign(message.descriptor_versions().begin(),
                                  message.descriptor_versions().end());
+  if (message.has_hold_s()) out.hold = SecondsCapped(message.hold_s());
+  out.host.pid_namespace = message.pid_namespace();
+  out.host.user_namespace = message.user_namespace();
+  out.unavailable.insert(message.unavailable().begin(), message.unavailable().end());
   return out;
 }
 

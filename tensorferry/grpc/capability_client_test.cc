@@ -25,10 +25,16 @@ Capabilities Worker(const std::string& instance) {
           .transports = {"grpc", "local", "tcp"},
           .landing_bytes = 1 << 30,
           .max_inline_bytes = 64 << 20,
-          .host = {.boot_id = {1, 2, 3}, .uid = 0, .shm_namespace = "abc:21"},
+          .host = {.boot_id = {1, 2, 3},
+                   .uid = 0,
+                   .shm_namespace = "abc:21",
+                   .pid_namespace = 4026531836,
+                   .user_namespace = 4026531837},
           .descriptor_versions = {1},
           .instance_id = instance,
-          .version = "0.1.0"};
+          .version = "0.1.0",
+          .hold = seconds(180),
+          .unavailable = {{"nixl", "no library"}}};
 }
 
 // Answers only when told to, and counts the questions.

@@ -9,9 +9,12 @@
 #define TENSORFERRY_POLICY_CAPABILITIES_H_
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "tensorferry/base/clock.h"
 #include "tensorferry/base/host.h"
 #include "tensorferry/policy/lane.h"
 
@@ -31,6 +34,10 @@ struct Capabilities {
   // restart is noticed.
   std::string instance_id = {};
   std::string version = {};
+  // The longest that it waits for landing memory and then reads a tensor. None: it does not say.
+  std::optional<Duration> hold = {};
+  // Transports that it was told to offer and could not, each with why.
+  std::map<std::string, std::string> unavailable = {};
 
   // A worker that does not know our service.
   bool stock() const { return instance_id.empty(); }
