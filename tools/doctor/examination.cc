@@ -90,7 +90,8 @@ class Examination {
 
   // To a worker in this process.
   Transfer TryHere(const std::string& transport, const std::string& listen) const {
-    OwnWorkerOptions options{.transports = {transport}, .nixl = options_.nixl};
+    OwnWorkerOptions options{.nixl = options_.nixl};
+    if (transport != "grpc") options.transports = {transport};
     // A --listen that is no address is told of by the transfer.
     if (const auto address = SocketAddress::Parse(listen); address.ok()) {
       options.allow = *AllowList::Parse(std::vector<std::string>{address->HostText()});

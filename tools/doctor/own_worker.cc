@@ -42,9 +42,11 @@ struct OwnWorker::Parts {
 };
 
 absl::StatusOr<std::unique_ptr<OwnWorker>> OwnWorker::Start(const OwnWorkerOptions& options) {
+  // Bytes in the message need no landing memory.
+  const uint64_t landing_bytes = options.transports.empty() ? 0 : options.landing_bytes;
   const auto takes = [&](std::string_view t) { return Contains(options.transports, t); };
   PullerOptions puller_options{.allow = options.allow,
-                               .landing_bytes = options.landing_bytes,
+                               .landing_bytes = landing_bytes,
                                .local = takes("local"),
                                .tcp = takes("tcp")};
   if (takes("file")) puller_options.file = engine::FilePullOptions{};
