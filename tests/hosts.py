@@ -78,3 +78,11 @@ def cut(host: Host) -> None:
         name = line.split(":")[1].strip().partition("@")[0]
         if name != "lo":
             _ip("-n", host.name, "link", "set", name, "down")
+
+
+def drop_answers(host: Host, port: int) -> None:
+    """A firewall: whoever connects to this port of the host hears nothing."""
+    _ip("-n", host.name, "rule", "add", "pref", "0", "ipproto", "tcp", "sport", str(port), "blackhole")
+    # Behind that, so that it also counts for what the host has of its own.
+    _ip("-n", host.name, "rule", "add", "pref", "1", "lookup", "local")
+    _ip("-n", host.name, "rule", "del", "pref", "0", "lookup", "local")
