@@ -1,5 +1,6 @@
 #include "tools/doctor_command.h"
 
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 
 #include <CLI/CLI.hpp>
@@ -43,6 +44,9 @@ bool LacksRequired(const std::vector<Finding>& findings, const DoctorOptions& op
 
 int Examine(const DoctorOptions& options) {
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+  // gRPC 1.51 may wait 10 s for its own poller when the last of its objects goes, which would be
+  // after each transfer: keep one until the end.
+  grpc_init();
   const absl::StatusOr<Settings> settings = options.settings.Parse(SettingEnd::kBoth);
   if (!settings.ok()) {
     if (options.json) PrintErrorJson(settings.status());

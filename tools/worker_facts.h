@@ -4,7 +4,7 @@
 //   Capabilities known = WithListeningUid(*capabilities, *address);     // of a stock one
 //   absl::StatusOr<WorkerInfo> info = ParseWorkerInfo(R"({"lanes": ["inline", "remote"]})");
 //
-// The keys of the JSON object are those of Capabilities, each may be left out: "lanes",
+// The keys of the JSON object are those of Capabilities that decide, each may be left out: "lanes",
 // "transports", "landing_bytes", "max_inline_bytes", "descriptor_versions", "instance_id",
 // "version", and "host" with "boot_id", "uid" and "shm_namespace". A worker with
 // descriptor_versions or an instance_id is one of ours, any other a stock one.

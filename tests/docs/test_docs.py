@@ -136,3 +136,12 @@ def test_every_reason_is_documented() -> None:
         re.MULTILINE,
     )
     assert documented == [(name, "yes" if again == "true" else "no", text) for name, again, text in reasons]
+
+
+def test_every_check_of_the_doctor_is_documented() -> None:
+    """docs/doctor.md has a heading for each, and for nothing else."""
+    sources = [file.read_text() for file in (ROOT / "tools" / "doctor").glob("*_checks.cc")]
+    checks = re.findall(r'^    \{"(\w+)",(?: "\w+",)? Check\w+\},$', "\n".join(sources), re.MULTILINE)
+    assert len(checks) > 20
+    headings = re.findall(r"^### (.*)$", (ROOT / "docs" / "doctor.md").read_text(), re.MULTILINE)
+    assert sorted(", ".join(headings).split(", ")) == sorted([*checks, "transfer", "peer"])

@@ -126,3 +126,44 @@ def test_a_worker_that_has_read_over_nixl_ends_well(command: Path) -> None:
         assert caller.encode_lease(gateway.export(1)) == {"accepted": True}
         running.signal(signal.SIGTERM)
         assert running.wait() == 0
+
+
+def test_the_doctor_finds_nixl_and_reads_by_it(command: Path) -> None:
+    args = ["--json", "--engine", "nixl", *ours.with_lib(), "--require", "remote"]
+    result = run(command, "doctor", *args, env=environment())
+    assert result.code == 0, result.out + result.err
+    rows = {(row["check"], row["direction"]): row for row in result.row()["checks"] if row["transport"] == "nixl"}
+    library = rows["nixl_library", "send"]
+    assert library["verdict"] == "ok", library
+    (wheel,) = stock.nixl_lib().parent.glob("nixl_cu13-*.dist-info")
+    version = wheel.stem.partition("-")[2]
+    for needle in (f"{stock.nixl_lib()}/libnixl_capi.so", f"version {version},", "symbols", "UCX"):
+        assert needle in library["evidence"]
+    for direction in ("send", "receive"):
+        assert rows["transfer", direction]["verdict"] == "ok", rows["transfer", direction]
+    # It says by what UCX reads, also where there is no device.
+    assert rows["ucx_device", "send"]["evidence"]
+
+
+def test_the_doctor_reads_by_nixl_to_a_worker(command: Path) -> None:
+    with ours.worker(command) as running:
+        result = run(
+            command,
+            "doctor",
+            "--json",
+            "--engine",
+            "nixl",
+            *ours.with_lib(),
+            "--peer",
+            running.listen,
+            env=environment(),
+        )
+        rows = [row for row in result.row()["checks"] if row["check"] == "transfer" and row["transport"] == "nixl"]
+        assert [row["verdict"] for row in rows] == ["ok", "ok"], rows
+
+
+def test_a_library_without_its_plugin_is_told_of_by_the_doctor(command: Path, without_plugin: Path) -> None:
+    result = run(command, "doctor", "--json", "--engine", "nixl", "--nixl-lib", without_plugin, env=environment())
+    found = [row for row in result.row()["checks"] if row["check"] == "nixl_library"]
+    assert found
+    assert all(row["verdict"] == "off" and "no plugin UCX" in row["cause"] for row in found), found

@@ -51,7 +51,7 @@ Finding CheckDevShm(const HostFacts& host, const Settings& settings) {
 }
 
 Finding CheckMemfd(const HostFacts& host, const Settings&) {
-  Finding finding{.ways = WaysOf({"local", "tcp", "ucx", "nixl"}),
+  Finding finding{.ways = WaysOf({"local", "file", "tcp", "ucx", "nixl"}),
                   .evidence = "an arena of 1 MiB was made and sealed"};
   if (host.memfd.ok()) return finding;
   finding.evidence = "an arena of 1 MiB was tried";

@@ -135,6 +135,8 @@ std::string FixFor(const absl::Status& status, std::string_view transport, Stage
     case Reason::kBadAddress:
     case Reason::kAddressInUse:
       return "give --listen an address of this host with a free port (ss -ltnp shows who has it)";
+    case Reason::kSystem:
+      return "the system refused what the cause names; another finding may say why";
     default:
       return std::string(ReasonMeaning(*reason));
   }
