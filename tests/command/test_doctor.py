@@ -4,6 +4,7 @@ limits, a /dev/shm, a network of a test's own."""
 import os
 import platform
 import re
+import shutil
 import signal
 import socket
 import sys
@@ -71,9 +72,12 @@ def limited(**limits: int) -> list[str]:
     return ["prlimit", *(f"--{name}={value}" for name, value in limits.items())]
 
 
-# One RDMA device with one port, beside nothing else.
+# One RDMA device with one port, beside the network's interfaces.
 DEVICE = """
+mount -t tmpfs tmpfs /mnt
+cp -a /sys/class/net /mnt/net
 mount -t tmpfs tmpfs /sys/class
+cp -a /mnt/net /sys/class/net
 mkdir -p /sys/class/infiniband/test0/ports/1 /sys/class/infiniband_verbs/uverbs77
 echo "4: {state}" > /sys/class/infiniband/test0/ports/1/state
 echo InfiniBand > /sys/class/infiniband/test0/ports/1/link_layer
@@ -214,7 +218,7 @@ def test_a_firewall_before_the_gateway(command: Path) -> None:
             command, "--listen", f"{other.v4}:0", "--allow", gateway.network_v4, prefix=other.prefix
         ) as running:
             at = f"{gateway.v4}:18515"
-            report = doctor(command, "--peer", running.listen, "--listen", at, "--timeout", "3", prefix=gateway.prefix)
+            report = doctor(command, "--peer", running.listen, "--listen", at, "--engine", "tcp", prefix=gateway.prefix)
             assert report.verdict("grpc", "send") == "ok"
             finding = report.finding("transfer", "tcp")
             assert finding["verdict"] == "off"
@@ -460,6 +464,22 @@ def test_an_rdma_device_and_too_little_to_lock(command: Path) -> None:
     sizes = ["--arena-bytes", "65536", "--landing-bytes", "65536"]
     plenty = doctor(command, *NO_NIXL, *sizes, prefix=[*prefix, *limited(memlock=65536)])
     assert plenty.finding("memlock", "nixl")["verdict"] == "ok"
+
+
+def test_the_way_that_ucx_picks(command: Path) -> None:
+    if shutil.which("ucx_info") is None:
+        pytest.skip("there is no ucx_info (package ucx-utils): what UCX picks is NOT tested here")
+    only = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"}
+    asked = doctor(command, *NO_NIXL, **only).finding("ucx_device", "nixl")
+    assert asked["evidence"] == "ucx_info chooses tcp/lo"
+    prefix = altered(DEVICE.format(state="ACTIVE"))
+    passed_by = doctor(command, *NO_NIXL, prefix=prefix, **only).finding("ucx_device", "nixl")
+    assert passed_by["verdict"] == "degraded"
+    assert "tcp/lo, although test0:1 is active" in passed_by["cause"]
+    assert "UCX_NET_DEVICES" in passed_by["fix"]
+    # Nobody to ask: what the system shows.
+    alone = doctor(command, *NO_NIXL, prefix=[*prefix, "env", "PATH=/nowhere"]).finding("ucx_device", "nixl")
+    assert alone["evidence"].startswith("test0:1 by /sys/class/infiniband")
 
 
 def test_an_rdma_port_that_is_down(command: Path) -> None:

@@ -84,7 +84,7 @@ std::string BytesText(uint64_t bytes) {
     ++unit;
   }
   const bool whole = value == static_cast<double>(static_cast<uint64_t>(value));
-  return absl::StrFormat(whole ? "%.0f %s" : "%.1f %s", value, AbslView(kUnits.at(unit)));
+  return absl::StrFormat("%.*f %s", whole ? 0 : 1, value, AbslView(kUnits.at(unit)));
 }
 
 }  // namespace tensorferry::tools
