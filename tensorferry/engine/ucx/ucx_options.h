@@ -44,6 +44,12 @@ struct UcxOptions {
   std::shared_ptr<Metrics> metrics = {};
 };
 
+// The transports that UCX is told.
+inline std::string UcxTransports(const UcxOptions& options) {
+  if (!options.transports.empty()) return options.transports;
+  return options.rdma_devices.empty() ? "tcp" : "ib";
+}
+
 struct UcxExportOptions {
   UcxOptions ucx = {};
   SocketAddress listen = {};  // port 0 picks one
@@ -58,6 +64,9 @@ class UcxExportEngine : public ExportEngine {
  public:
   // The bound address.
   virtual SocketAddress address() const = 0;
+  // What UCX says of the ways to this engine's readers, as `ucx_info -e` prints it, for people. Only
+  // after Start; waits for the engine's thread.
+  virtual std::string DescribeReaders() = 0;
 };
 
 struct UcxPullOptions {

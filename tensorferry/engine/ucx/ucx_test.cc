@@ -113,6 +113,13 @@ TEST_F(UcxTest, IPv6OnLoopbackWorksOrSaysWhy) {
   EXPECT_EQ(ReasonOf(wildcard.status()), Reason::kBadAddress) << wildcard.status();
 }
 
+TEST_F(UcxTest, AGatewayTellsByWhichWaysItsReadersCome) {
+  UcxGateway gateway(*ucx_, {});
+  EXPECT_EQ(gateway.engine->DescribeReaders(), "");
+  ExpectArrives(gateway, gateway.leases.Add(1 << 20));
+  EXPECT_THAT(gateway.engine->DescribeReaders(), HasSubstr("tcp/lo"));
+}
+
 // Of UCX's own sockets over tcp, which listen beside ours.
 std::vector<int> ListeningPorts() {
   std::vector<int> ports;

@@ -132,11 +132,6 @@ absl::Status UcxError(Reason reason, std::string_view what, ucs_status_t status)
   return MakeError(reason, StrCat(what, ": ", ucs_status_string(status)));
 }
 
-std::string UcxTransports(const UcxOptions& options) {
-  if (!options.transports.empty()) return options.transports;
-  return options.rdma_devices.empty() ? "tcp" : "ib";
-}
-
 bool UsesTcp(const UcxOptions& options) {
   const std::string transports = UcxTransports(options);
   if (transports.starts_with('^')) return true;  // all but some

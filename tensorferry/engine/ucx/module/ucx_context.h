@@ -31,8 +31,7 @@ absl::Status UcxError(Reason reason, std::string_view what, ucs_status_t status)
 
 // kBadOption for what UCX would misunderstand.
 absl::Status CheckUcxOptions(const UcxOptions& options);
-// The transports that UCX is told, and whether tcp is among them.
-std::string UcxTransports(const UcxOptions& options);
+// Whether tcp is among the transports that UCX is told.
 bool UsesTcp(const UcxOptions& options);
 
 // While it lives, what UCX has to say on this thread goes to the sink and not to standard output.

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <future>
 #include <list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -43,6 +47,7 @@ class Engine final : public UcxExportEngine, private UcxLoop::Handler {
   wire::Way way() const override { return wire::NetWay{wire::NetWay::Kind::kUcx, advertised_}; }
   SocketAddress address() const override { return bound_; }
   bool preferred() const override { return !options_.ucx.rdma_devices.empty(); }
+  std::string DescribeReaders() override;
 
   absl::Status Start(const ArenaView& arena, LeaseSource* leases) override {
     leases_ = leases;
@@ -343,6 +348,23 @@ Instant Engine::Tick(Instant now) {
   }
   const bool going = leftover_ > 0 || !closing_.empty() || now < take_down_until_;
   return going ? std::min(next_cut_off_, now + kUcxLook) : next_cut_off_;
+}
+
+std::string Engine::DescribeReaders() {
+  const auto described = std::make_shared<std::promise<std::string>>();
+  loop_.Post([this, described] {
+    char* text = nullptr;
+    size_t length = 0;
+    std::FILE* const stream = ::open_memstream(&text, &length);
+    if (stream == nullptr) return described->set_value("");
+    for (const auto& [endpoint, reader] : readers_) {
+      if (!reader->failed) ucp_ep_print_info(endpoint, stream);
+    }
+    (void)std::fclose(stream);
+    described->set_value(std::string(text, length));
+    std::free(text);
+  });
+  return described->get_future().get();
 }
 
 void Engine::Finish() {
