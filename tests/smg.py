@@ -17,28 +17,24 @@ PROTO = Path(__file__).parent.parent / "proto"
 ENCODE = "/tokenspeed.grpc.encoder.TokenSpeedEncoder/Encode"
 
 
-@cache
-def descriptor_set() -> descriptor_pb2.FileDescriptorSet:
-    """Of proto/smg."""
+def _compile(*files: str) -> descriptor_pb2.FileDescriptorSet:
     with tempfile.NamedTemporaryFile() as out:
         subprocess.run(
-            [
-                "protoc",
-                f"-I{PROTO}",
-                "--include_imports",
-                f"--descriptor_set_out={out.name}",
-                "smg/tokenspeed_encoder.proto",
-                "smg/vllm_engine.proto",
-            ],
-            check=True,
+            ["protoc", f"-I{PROTO}", "--include_imports", f"--descriptor_set_out={out.name}", *files], check=True
         )
         return descriptor_pb2.FileDescriptorSet.FromString(Path(out.name).read_bytes())
 
 
 @cache
+def descriptor_set() -> descriptor_pb2.FileDescriptorSet:
+    """Of proto/smg."""
+    return _compile("smg/tokenspeed_encoder.proto", "smg/vllm_engine.proto")
+
+
+@cache
 def _pool() -> descriptor_pool.DescriptorPool:
     pool = descriptor_pool.DescriptorPool()
-    for file in descriptor_set().file:
+    for file in [*descriptor_set().file, *_compile("tensorferry/v1/transport.proto").file]:
         pool.Add(file)
     return pool
 
@@ -154,6 +150,7 @@ class StockWorker:
 
     With `uid` its port belongs to that user, as if the worker ran as one; that needs root.
     It also answers GetServerInfo as the scheduler "tokenspeed" or "vllm", and says that it sees this namespace.
+    With `capabilities` it says these, as a Tensorferry of another version may, and is no stock worker.
     """
 
     def __init__(
@@ -162,6 +159,7 @@ class StockWorker:
         uid: int | None = None,
         scheduler: str = "",
         namespace: str = "",
+        capabilities: Any = None,
     ) -> None:
         self._handle = handle
         self._server = grpc.server(futures.ThreadPoolExecutor(8))
@@ -174,6 +172,9 @@ class StockWorker:
         if scheduler == "vllm":
             info = message("vllm.grpc.engine.GetServerInfoResponse")(shm_namespace_id=namespace)
             self._serve_info("vllm.grpc.engine", "VllmEngine", info)
+        if capabilities is not None:
+            request = "tensorferry.v1.GetCapabilitiesRequest"
+            self._serve("tensorferry.v1.Transport", "GetCapabilities", lambda *_: capabilities, request)
         own = os.geteuid()
         os.seteuid(own if uid is None else uid)
         try:

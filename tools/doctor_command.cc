@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/base/version.h"
@@ -78,6 +79,7 @@ int Examine(const DoctorOptions& options) {
 void AddDoctorCommand(CLI::App& app, int* exit_code) {
   auto options = std::make_shared<DoctorOptions>();
   ExaminationOptions& examination = options->examination;
+  const std::vector<std::string> transports = examination.transports;
   CLI::App* verb =
       app.add_subcommand("doctor", "Try every lane, and say what to do about those that are off");
   verb->footer(
@@ -92,11 +94,12 @@ void AddDoctorCommand(CLI::App& app, int* exit_code) {
       ->delimiter(',')
       ->check([](const std::string& text) { return UsageOf(ParseLane(text).status()); });
   verb->add_option("--engine", examination.transports,
-                   "what shm and remote are tried over: local, file, tcp, nixl")
+                   StrCat("what shm and remote are tried over: ", absl::StrJoin(transports, ", ")))
       ->delimiter(',')
       ->capture_default_str()
-      ->check(CLI::IsMember({"local", "file", "tcp", "nixl"}));
-  AddNixlExportFlags(verb, &examination.nixl);
+      ->check(CLI::IsMember(transports));
+  AddNixlExportFlags(verb, &examination.flags.nixl);
+  AddUcxExportFlags(verb, &examination.flags.ucx);
   verb->add_option("--listen", examination.listen,
                    "IP:PORT where the peer fetches from (default: listen_ip, else the address of "
                    "the route to it; a free port)");

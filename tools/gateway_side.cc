@@ -104,6 +104,8 @@ absl::Status GatewaySide::StartExporter() {
       absl::StatusOr<std::unique_ptr<engine::UcxExportEngine>> ucx = OpenUcxExport(
           options_.ucx_flags, listen, options_.remote, options_.log, options_.metrics);
       if (!ucx.ok()) return ucx.status();
+      ucx_ = ucx->get();
+      listen_ = ucx_->address().ToString();
       options.engines.push_back(*std::move(ucx));
     }
     if (options_.nixl) {

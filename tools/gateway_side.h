@@ -82,11 +82,11 @@ class GatewaySide {
   // kUnreachable when there is no worker; the exporter's errors.
   static absl::StatusOr<std::unique_ptr<GatewaySide>> Create(const GatewaySideOptions& options);
 
-  // The present answer to "what can you take?": a restarted worker is asked anew.
-  absl::StatusOr<std::shared_ptr<const Capabilities>> AskWorker();
   absl::StatusOr<Delivery> Send(const Outgoing& tensor, const LanePolicy& policy);
   // Where workers fetch from, empty without lane remote.
   std::string listen_address() const { return listen_; }
+  // What UCX says of the ways to its readers, for people; empty without it.
+  std::string DescribeUcxReaders() { return ucx_ == nullptr ? "" : ucx_->DescribeReaders(); }
   // Ends what is under way, and lets nothing more begin: kCancelled.
   void Cancel();
 
@@ -94,6 +94,8 @@ class GatewaySide {
   explicit GatewaySide(GatewaySideOptions options) : options_(std::move(options)) {}
   absl::Status Connect();
   absl::Status StartExporter();
+  // The present answer to "what can you take?": a restarted worker is asked anew.
+  absl::StatusOr<std::shared_ptr<const Capabilities>> AskWorker();
   grpc::Status Call(grpc::ClientContext* context,
                     const tokenspeed::grpc::encoder::EncodeRequest& request,
                     tokenspeed::grpc::encoder::EncodeResponse* response);
@@ -105,6 +107,7 @@ class GatewaySide {
   const GatewaySideOptions options_;
   std::string listen_;
   std::unique_ptr<Exporter> exporter_;
+  engine::UcxExportEngine* ucx_ = nullptr;  // the exporter's
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<CapabilityClient> capabilities_;
   std::unique_ptr<Sender> sender_;

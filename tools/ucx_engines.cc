@@ -13,13 +13,10 @@ namespace {
 
 engine::UcxOptions OptionsOf(const UcxFlags& flags, const LogSink& log,
                              std::shared_ptr<Metrics> metrics) {
-  return {.rdma_devices = engine::ActiveRdmaDevices(flags.rdma_devices),
-          .transports = flags.transports,
-          .devices = flags.devices,
-          .port_range = flags.port_range,
-          .trusted_network = flags.trusted_network,
-          .log = log,
-          .metrics = std::move(metrics)};
+  engine::UcxOptions options = UcxOptionsOf(flags);
+  options.log = log;
+  options.metrics = std::move(metrics);
+  return options;
 }
 
 }  // namespace
@@ -53,6 +50,16 @@ void AddUcxExportFlags(CLI::App* verb, UcxFlags* flags) {
                    "IP:PORT that ucx readers dial (default: --listen; beside tcp, a free port)")
       ->group("UCX (docs/ucx.md)")
       ->check([](const std::string& text) { return UsageOf(SocketAddress::Parse(text).status()); });
+}
+
+engine::UcxOptions UcxOptionsOf(const UcxFlags& flags) {
+  engine::UcxOptions options;
+  options.rdma_devices = engine::ActiveRdmaDevices(flags.rdma_devices);
+  options.transports = flags.transports;
+  options.devices = flags.devices;
+  options.port_range = flags.port_range;
+  options.trusted_network = flags.trusted_network;
+  return options;
 }
 
 absl::StatusOr<std::shared_ptr<const engine::UcxModule>> OpenUcxModule(const UcxFlags& flags) {

@@ -39,6 +39,9 @@ void AddUcxFlags(CLI::App* verb, UcxFlags* flags);
 // And what concerns exporters alone: --ucx-listen.
 void AddUcxExportFlags(CLI::App* verb, UcxFlags* flags);
 
+// What both ends are told. Looks for this host's devices.
+engine::UcxOptions UcxOptionsOf(const UcxFlags& flags);
+
 // kLaneOff, in one line, where there is no module or no UCX.
 absl::StatusOr<std::shared_ptr<const engine::UcxModule>> OpenUcxModule(const UcxFlags& flags);
 absl::StatusOr<std::unique_ptr<engine::PullEngine>> OpenUcxPull(

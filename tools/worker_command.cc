@@ -20,11 +20,12 @@
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/net.h"
 #include "tensorferry/base/text.h"
+#include "tensorferry/engine/remote_choice.h"
 #include "tensorferry/engine/tcp_socket.h"
 #include "tensorferry/grpc/transport_service.h"
 #include "tensorferry/worker/describe.h"
+#include "tools/library_engines.h"
 #include "tools/metrics_flag.h"
-#include "tools/nixl_engines.h"
 #include "tools/output.h"
 #include "tools/seconds.h"
 #include "tools/serve/encoder_service.h"
@@ -33,7 +34,6 @@
 #include "tools/serve/vllm_service.h"
 #include "tools/setting_flags.h"
 #include "tools/signals.h"
-#include "tools/ucx_engines.h"
 #include "tools/work_queue.h"
 
 namespace tensorferry::tools {
@@ -43,8 +43,7 @@ struct WorkerOptions {
   std::string listen;
   std::vector<std::string> lanes = {"inline", "shm", "remote"};
   std::vector<std::string> engines = {"local", "tcp"};
-  NixlFlags nixl;
-  UcxFlags ucx;
+  EngineFlags flags;
   std::vector<std::string> allow = {"127.0.0.0/8", "::1"};
   uint64_t landing_bytes = uint64_t{1} << 30;
   uint64_t max_message_bytes = uint64_t{256} << 20;
@@ -104,24 +103,16 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
   }
   puller_options.tcp = Takes(options, Lane::kRemote) && Contains(options.engines, "tcp");
   std::map<std::string, std::string> unavailable;
-  if (Takes(options, Lane::kRemote) && Contains(options.engines, "nixl")) {
-    absl::StatusOr<std::unique_ptr<engine::PullEngine>> nixl =
-        OpenNixlPull(options.nixl, puller_options.allow, puller_options.log, served->metrics);
-    if (nixl.ok()) {
-      puller_options.engines.push_back(*std::move(nixl));
+  for (const LibraryEngine& library : LibraryEngines()) {
+    if (!Takes(options, Lane::kRemote) || !Contains(options.engines, library.transport)) continue;
+    absl::StatusOr<std::unique_ptr<engine::PullEngine>> engine =
+        library.open_pull(options.flags, puller_options.allow, puller_options.log, served->metrics);
+    if (engine.ok()) {
+      puller_options.engines.push_back(*std::move(engine));
     } else {
       // The other transports serve all the same.
-      PrintError("worker", nixl.status());
-      unavailable.emplace("nixl", std::string(nixl.status().message()));
-    }
-  }
-  if (Takes(options, Lane::kRemote) && Contains(options.engines, "ucx")) {
-    absl::StatusOr<std::unique_ptr<engine::PullEngine>> ucx =
-        OpenUcxPull(options.ucx, puller_options.allow, puller_options.log, served->metrics);
-    if (ucx.ok()) {
-      puller_options.engines.push_back(*std::move(ucx));
-    } else {
-      PrintError("worker", ucx.status());
+      PrintError("worker", engine.status());
+      unavailable.emplace(library.transport, std::string(engine.status().message()));
     }
   }
   // All but bytes in the message may need landing memory: also views that a worker may no longer hold.
@@ -137,6 +128,7 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
   Capabilities capabilities = DescribeWorker(puller->get(), options.max_message_bytes);
   capabilities.hold = hold;
   capabilities.unavailable = std::move(unavailable);
+  capabilities.rdma_devices = engine::ActiveRdmaDevices(options.flags.ucx.rdma_devices);
   TransportService transport(capabilities);
   WorkQueue queue(2);
   Engine engine{.intake = {.receiver = &receiver,
@@ -263,8 +255,8 @@ void AddWorkerCommand(CLI::App& app, int* exit_code) {
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::IsMember({"local", "tcp", "ucx", "nixl"}));
-  AddNixlFlags(verb, &options->nixl);
-  AddUcxFlags(verb, &options->ucx);
+  AddNixlFlags(verb, &options->flags.nixl);
+  AddUcxFlags(verb, &options->flags.ucx);
   verb->add_option("--allow", options->allow, "networks of gateways that may be dialled (CIDR)")
       ->delimiter(',')
       ->capture_default_str()

@@ -35,6 +35,8 @@ v1::Capabilities ToProto(const Capabilities& capabilities) {
   if (host.user_namespace != 0) out.set_user_namespace(host.user_namespace);
   out.mutable_unavailable()->insert(capabilities.unavailable.begin(),
                                     capabilities.unavailable.end());
+  out.mutable_rdma_devices()->Assign(capabilities.rdma_devices.begin(),
+                                     capabilities.rdma_devices.end());
   return out;
 }
 
@@ -62,6 +64,7 @@ Capabilities FromProto(const v1::Capabilities& message) {
   out.host.pid_namespace = message.pid_namespace();
   out.host.user_namespace = message.user_namespace();
   out.unavailable.insert(message.unavailable().begin(), message.unavailable().end());
+  out.rdma_devices.assign(message.rdma_devices().begin(), message.rdma_devices().end());
   return out;
 }
 

@@ -34,7 +34,8 @@ Capabilities Worker(const std::string& instance) {
           .instance_id = instance,
           .version = "0.1.0",
           .hold = seconds(180),
-          .unavailable = {{"nixl", "no library"}}};
+          .unavailable = {{"nixl", "no library"}},
+          .rdma_devices = {"mlx5_0:1", "mlx5_1:1"}};
 }
 
 // Answers only when told to, and counts the questions.

@@ -38,6 +38,8 @@ struct Capabilities {
   std::optional<Duration> hold = {};
   // Transports that it was told to offer and could not, each with why.
   std::map<std::string, std::string> unavailable = {};
+  // RDMA devices of its host with an active port ("mlx5_0:1"), where it looks for them.
+  std::vector<std::string> rdma_devices = {};
 
   // A worker that does not know our service.
   bool stock() const { return instance_id.empty(); }

@@ -3,7 +3,7 @@
 //   TransportService service(DescribeWorker(puller.get(), kMaxMessageBytes));
 //
 // Call it once per process: each call makes up another instance id. What only the program knows
-// (Capabilities::hold, ::unavailable) it fills in itself; `tensorferry doctor` shows it.
+// (Capabilities::hold, ::unavailable, ::rdma_devices) it fills in itself; `tensorferry doctor` shows it.
 //
 // Thread-safety: from any thread.
 #ifndef TENSORFERRY_WORKER_DESCRIBE_H_

@@ -8,68 +8,18 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ferry import Event, Result, run, worker
+from doctor import altered, doctor, limited
+from ferry import run, worker
 from hosts import drop_answers, two_hosts
 from private_shm import private_shm
+from smg import StockWorker, message
 
-KEYS = {"check", "lane", "transport", "direction", "verdict", "cause", "evidence", "fix"}
 WAYS = [("inline", "grpc"), ("shm", "local"), ("shm", "file"), ("remote", "tcp")]
-WORST = ["ok", "degraded", "off"]
 MIB = 1 << 20
-
-
-class Report:
-    """What `doctor --json` says."""
-
-    def __init__(self, result: Result) -> None:
-        assert result.code in (0, 1), result.out + result.err
-        self.code = result.code
-        self.err = result.err
-        self.rows: list[Event] = result.row()["checks"]
-        for row in self.rows:
-            assert set(row) == KEYS
-            assert row["verdict"] in WORST
-            assert row["direction"] in ("send", "receive")
-            assert row["evidence"], row
-            # What is not ok says why and what to do; what is ok has nothing to say.
-            assert bool(row["cause"]) == bool(row["fix"]) == (row["verdict"] != "ok"), row
-
-    def verdict(self, transport: str, direction: str) -> str:
-        found = [r["verdict"] for r in self.rows if (r["transport"], r["direction"]) == (transport, direction)]
-        assert found, f"{transport} {direction} was not examined"
-        return str(max(found, key=WORST.index))
-
-    def verdicts(self, direction: str = "send") -> dict[str, str]:
-        return {transport: self.verdict(transport, direction) for _, transport in WAYS}
-
-    def finding(self, check: str, transport: str, direction: str = "send") -> Event:
-        found = [r for r in self.rows if (r["check"], r["transport"], r["direction"]) == (check, transport, direction)]
-        assert len(found) == 1, f"{check} of {transport}: {found}"
-        return found[0]
-
-    def not_ok(self) -> set[tuple[str, str]]:
-        return {(r["check"], r["verdict"]) for r in self.rows if r["verdict"] != "ok"}
-
-
-def doctor(command: Path, *args: str | Path, prefix: Sequence[str] = (), **variables: str) -> Report:
-    """Without what this process has of its own settings."""
-    clean = {k: v for k, v in os.environ.items() if not re.match(r"SMG_|EPD_|TOKENSPEED_|TENSORFERRY_", k)}
-    return Report(run(command, "doctor", "--json", *args, prefix=prefix, env={**clean, **variables}))
-
-
-def altered(script: str) -> list[str]:
-    """Before a command: it sees what the script has mounted. Skips loudly where that is not permitted."""
-    if os.geteuid() != 0:
-        pytest.skip("a machine that is altered by mounts needs root: this finding is NOT tested here")
-    return ["unshare", "--mount", "--propagation", "private", "sh", "-ec", f'{script}\nexec "$@"', "sh"]
-
-
-def limited(**limits: int) -> list[str]:
-    return ["prlimit", *(f"--{name}={value}" for name, value in limits.items())]
 
 
 # One RDMA device with one port, beside the network's interfaces.
@@ -79,7 +29,7 @@ cp -a /sys/class/net /mnt/net
 mount -t tmpfs tmpfs /sys/class
 cp -a /mnt/net /sys/class/net
 mkdir -p /sys/class/infiniband/test0/ports/1 /sys/class/infiniband_verbs/uverbs77
-echo "4: {state}" > /sys/class/infiniband/test0/ports/1/state
+echo "{state}" > /sys/class/infiniband/test0/ports/1/state
 echo InfiniBand > /sys/class/infiniband/test0/ports/1/link_layer
 echo "200 Gb/sec" > /sys/class/infiniband/test0/ports/1/rate
 echo test0 > /sys/class/infiniband_verbs/uverbs77/ibdev
@@ -90,21 +40,28 @@ NO_NIXL = ["--engine", "tcp,nixl", "--nixl-lib", "/nowhere"]
 # How much room /dev/shm has here is not the question.
 NO_FILES = ["--engine", "local,tcp"]
 
-# Runs what follows with one system call forbidden, as a container's profile does.
+# Runs what follows with one system call forbidden, as a container's profile does; with one second argument of it.
 FORBID = """
 import ctypes, os, struct, sys
-number, *command = sys.argv[1:]
-# Load the number; unless it is this one skip one; fail with EPERM; allow.
-steps = (0x20, 0, 0, 0), (0x15, 0, 1, int(number)), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)
+number, second, *command = sys.argv[1:]
+load_number, load_second = (0x20, 0, 0, 0), (0x20, 0, 0, 24)
+fail_with_eperm, allow = (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)
+# Unless it is the one skip to the end.
+if second:
+    steps = load_number, (0x15, 0, 3, int(number)), load_second, (0x15, 0, 1, int(second)), fail_with_eperm, allow
+else:
+    steps = load_number, (0x15, 0, 1, int(number)), fail_with_eperm, allow
 program = b"".join(struct.pack("HBBI", *step) for step in steps)
 code = ctypes.create_string_buffer(program, len(program))
-filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 4, ctypes.addressof(code)))
+filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code)))
 libc = ctypes.CDLL(None, use_errno=True)
 assert libc.prctl(38, 1, 0, 0, 0) == 0, os.strerror(ctypes.get_errno())
 assert libc.prctl(22, 2, filter, 0, 0) == 0, os.strerror(ctypes.get_errno())
 os.execv(command[0], command)
 """
 MEMFD_CREATE = {"x86_64": "319", "aarch64": "279"}
+FCNTL = {"x86_64": "72", "aarch64": "25"}
+F_ADD_SEALS = "1033"
 
 
 def test_every_lane_works_here(command: Path) -> None:
@@ -133,14 +90,22 @@ def test_every_lane_works_to_a_worker(command: Path) -> None:
         assert list(dict.fromkeys(seen)) == WAYS
 
 
+def test_every_engine_is_examined_unless_told_otherwise(command: Path) -> None:
+    said = run(command, "doctor", "--json", "--require", "inline,shm,remote")
+    assert said.code == 0, said.out + said.err
+    rows = said.row()["checks"]
+    assert {row["transport"] for row in rows} == {"grpc", "local", "file", "tcp", "ucx", "nixl"}
+    assert {"ucx_library", "nixl_library", "rdma_device", "ucx_device", "memlock"} <= {row["check"] for row in rows}
+
+
 def test_a_page_for_people(command: Path) -> None:
     with private_shm() as shm:
-        calm = run(command, "doctor", prefix=shm.prefix)
+        calm = run(command, "doctor", "--engine", "local,file,tcp", prefix=shm.prefix)
     assert calm.code == 0, calm.err
     assert "Nothing stands in the way." in calm.out
     for word in ("cause:", "degraded", "off "):
         assert word not in calm.out
-    ill = run(command, "doctor", "--peer", "127.0.0.1:9")
+    ill = run(command, "doctor", "--engine", "local,file,tcp", "--peer", "127.0.0.1:9")
     assert ill.code == 1
     for word in ("cause:", "evidence:", "fix:", "docs/doctor.md"):
         assert word in ill.out
@@ -319,6 +284,48 @@ def test_sizes_and_times_that_disagree(command: Path) -> None:
         assert doctor(command, *NO_FILES, "--peer", running.listen, *agreed).not_ok() == set()
 
 
+def test_no_version_in_common(command: Path) -> None:
+    later: Any = message("tensorferry.v1.Capabilities")(
+        version="9.8.7",
+        instance_id=bytes(16),
+        lanes=["inline", "shm", "remote"],
+        transports=["grpc", "local", "tcp"],
+        landing_bytes=1 << 30,
+        descriptor_versions=[99],
+    )
+    with StockWorker(lambda _: None, capabilities=later) as running:
+        report = doctor(command, "--peer", running.listen)
+        for transport in ("local", "tcp"):
+            finding = report.finding("versions", transport)
+            assert finding["verdict"] == "off"
+            assert "9.8.7 at the worker" in finding["evidence"]
+            assert "99 there" in finding["evidence"]
+            assert "same version" in finding["fix"]
+
+
+def test_a_stock_worker(command: Path) -> None:
+    with StockWorker(lambda _: None) as running:
+        report = doctor(command, "--peer", running.listen)
+        assert report.verdict("grpc", "send") == "ok"
+        assert "not verified" in report.finding("transfer", "grpc")["evidence"]
+        assert "a stock worker there" in report.finding("versions", "tcp")["evidence"]
+        # It reads no descriptors of ours.
+        assert report.finding("transfer", "tcp")["verdict"] == "off"
+
+
+def test_another_host(command: Path, tmp_path: Path) -> None:
+    """Told apart by boot ids, whatever they can share."""
+    (tmp_path / "boot").write_text("01234567-89ab-cdef-0123-456789abcdef\n")
+    elsewhere = altered(f"mount --bind {tmp_path}/boot /proc/sys/kernel/random/boot_id")
+    with worker(command) as running:
+        report = doctor(command, "--peer", running.listen, prefix=elsewhere)
+        finding = report.finding("host", "local")
+        assert finding["verdict"] == "off"
+        assert "01234567-89ab-cdef-0123-456789abcdef here" in finding["evidence"]
+        assert "lane remote" in finding["fix"]
+        assert report.verdict("tcp", "send") == "ok"
+
+
 def test_another_user(command: Path) -> None:
     with private_shm() as shm:
         theirs = shm.for_everyone(command)
@@ -378,12 +385,19 @@ def test_a_dev_shm_that_cannot_be_written_to(command: Path) -> None:
 
 def test_memory_without_a_name_is_forbidden(command: Path) -> None:
     call = MEMFD_CREATE[platform.machine()]
-    report = doctor(command, prefix=[sys.executable, "-c", FORBID, call])
+    report = doctor(command, prefix=[sys.executable, "-c", FORBID, call, ""])
     finding = report.finding("memfd", "local")
     assert finding["verdict"] == "off"
     assert "memfd_create" in finding["cause"]
     assert "seccomp" in finding["fix"]
     assert report.verdict("tcp", "receive") == "off"
+
+
+def test_sealing_is_forbidden(command: Path) -> None:
+    call = FCNTL[platform.machine()]
+    finding = doctor(command, prefix=[sys.executable, "-c", FORBID, call, F_ADD_SEALS]).finding("memfd", "local")
+    assert finding["verdict"] == "off"
+    assert "F_ADD_SEALS" in finding["cause"] + finding["fix"]
 
 
 def test_more_memory_than_there_is(command: Path) -> None:
@@ -449,7 +463,7 @@ def test_no_rdma_device(command: Path) -> None:
 
 
 def test_an_rdma_device_and_too_little_to_lock(command: Path) -> None:
-    prefix = altered(DEVICE.format(state="ACTIVE"))
+    prefix = altered(DEVICE.format(state="4: ACTIVE"))
     report = doctor(command, *NO_NIXL, prefix=[*prefix, *limited(memlock=65536)])
     finding = report.finding("memlock", "nixl")
     assert finding["verdict"] == "degraded"
@@ -472,7 +486,7 @@ def test_the_way_that_ucx_picks(command: Path) -> None:
     only = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"}
     asked = doctor(command, *NO_NIXL, **only).finding("ucx_device", "nixl")
     assert asked["evidence"] == "ucx_info chooses tcp/lo"
-    prefix = altered(DEVICE.format(state="ACTIVE"))
+    prefix = altered(DEVICE.format(state="4: ACTIVE"))
     passed_by = doctor(command, *NO_NIXL, prefix=prefix, **only).finding("ucx_device", "nixl")
     assert passed_by["verdict"] == "degraded"
     assert "tcp/lo, although test0:1 is active" in passed_by["cause"]
@@ -483,7 +497,7 @@ def test_the_way_that_ucx_picks(command: Path) -> None:
 
 
 def test_an_rdma_port_that_is_down(command: Path) -> None:
-    report = doctor(command, *NO_NIXL, prefix=altered(DEVICE.format(state="DOWN")))
+    report = doctor(command, *NO_NIXL, prefix=altered(DEVICE.format(state="1: DOWN")))
     finding = report.finding("rdma_device", "nixl")
     assert finding["verdict"] == "degraded"
     assert "active" in finding["cause"]

@@ -1,5 +1,6 @@
 """Engine ucx through the command, over UCX's tcp: transfers, faults, the choice between it and tcp, and its absence."""
 
+import re
 import signal
 import socket
 import time
@@ -7,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from doctor import doctor
 from exposition import Scrape
 from ferry import Event, Result, Running, exporter, make_file, pull_arguments, run, sha256, worker
 from hosts import Host, two_hosts
@@ -147,18 +149,20 @@ def test_ucx_is_taken_where_both_ends_have_a_device(
         result = run(command, *send, *end(at_gateway), DATA / "chelsea.png")
         assert result.code == 0, result.err
         assert result.row()["transport"] == expected
-        doctor = run(command, "doctor", "--json", "--engine", "tcp,ucx", "--peer", running.listen, *end(at_gateway))
-        assert doctor.code == 0, doctor.err
-        remote = doctor.row()["remote"]
-        assert remote["transport"] == expected
+        report = doctor(command, "--engine", "tcp,ucx", "--peer", running.listen, *end(at_gateway))
         why = {
             (True, True): "both ends have an active RDMA device",
             (True, False): "the worker has no active RDMA device",
             (False, True): "the gateway has no active RDMA device",
             (False, False): "neither end has an active RDMA device",
         }
-        assert remote["why"] == why[at_gateway, at_worker]
-        assert [(c["transport"], c["verdict"]) for c in doctor.row()["checks"]][2:] == [("tcp", "ok"), ("ucx", "ok")]
+        devices = [("none", "mlx5_0:1")[has] for has in (at_gateway, at_worker)]
+        assert report.finding("remote_choice", "ucx")["evidence"] == (
+            f"lane remote goes over {expected}: {why[at_gateway, at_worker]}; "
+            f"active RDMA devices: {devices[0]} here, {devices[1]} at the worker"
+        )
+        for transport in ("tcp", "ucx"):
+            assert report.finding("transfer", transport)["verdict"] == "ok"
 
 
 def test_without_the_module_the_other_lanes_work(command: Path, tmp_path: Path) -> None:
@@ -174,15 +178,65 @@ def test_without_the_module_the_other_lanes_work(command: Path, tmp_path: Path) 
         said = running.process.stderr.read()
         assert "libtensorferry_ucx.so" in said
         assert "libucx0" in said
+
+
+def test_the_doctor_tells_what_carries_a_tensor(command: Path, module: Path) -> None:
+    with worker(command, "--engine", "tcp,ucx") as running:
+        report = doctor(command, "--engine", "tcp,ucx", "--peer", running.listen)
+    # To the peer, and to a worker of its own.
+    for direction in ("send", "receive"):
+        evidence = report.finding("transfer", "ucx", direction)["evidence"]
+        assert "GB/s" in evidence
+        assert evidence.endswith("carried by UCX over tcp/lo")
+    library = report.finding("ucx_library", "ucx")
+    assert library["verdict"] == "ok"
+    for needle in (str(module), "of this build", "UCX 1.", "all symbols", "told to use tcp"):
+        assert needle in library["evidence"]
+
+
+def test_a_device_that_ucx_cannot_open(command: Path, tmp_path: Path) -> None:
+    """One that is only seen: its driver is not in this container."""
+    report = doctor(command, "--engine", "tcp,ucx", "--rdma-devices", fake_device(tmp_path / "rdma"))
+    finding = report.finding("transfer", "ucx")
+    assert finding["verdict"] == "off"
+    assert "transports ib on devices mlx5_0:1" in finding["cause"]
+    assert "ucx_info -d" in finding["fix"]
+    assert report.verdict("tcp", "send") == "ok"
+
+
+def test_the_doctor_without_the_module(command: Path, tmp_path: Path) -> None:
+    missing = ["--ucx-module", str(tmp_path)]
+    report = doctor(command, "--engine", "tcp,ucx", *missing, "--require", "remote")
+    # tcp is of the same lane.
+    assert report.code == 0
+    finding = report.finding("ucx_library", "ucx")
+    assert finding["verdict"] == "off"
+    assert str(tmp_path) in finding["cause"]
+    assert "libucx0" in finding["fix"]
+    assert "goes over tcp" in report.finding("remote_choice", "tcp")["evidence"]
+    (tmp_path / "libtensorferry_ucx.so").write_text("not a library\n")
+    assert "cannot load" in doctor(command, "--engine", "ucx", *missing).finding("ucx_library", "ucx")["cause"]
+
+
+def test_devices_that_lane_remote_does_not_use(command: Path, tmp_path: Path) -> None:
+    device: list[str | Path] = ["--rdma-devices", fake_device(tmp_path / "rdma")]
+    missing = ["--ucx-module", str(tmp_path)]
+    with worker(command, "--engine", "tcp,ucx", *device, *missing) as running:
+        report = doctor(command, "--engine", "tcp,ucx", "--peer", running.listen, *device, "--ucx-transports", "tcp")
+        finding = report.finding("remote_choice", "tcp")
+        assert finding["verdict"] == "degraded"
+        assert "the worker has no ucx, though both have RDMA devices" in finding["cause"]
+        # The worker was told to offer it.
+        engines = report.finding("worker_engines", "ucx")
+        assert engines["verdict"] == "off"
+        assert "libtensorferry_ucx.so" in engines["cause"]
+
+
+def test_export_alone_needs_the_module(command: Path, tmp_path: Path) -> None:
+    missing = ["--ucx-module", str(tmp_path)]
     alone = run(command, "export", "--listen", "127.0.0.1:0", "--engine", "ucx", *missing)
     assert alone.code == 1
     assert len(alone.err.splitlines()) == 1, alone.err
-    doctor = run(command, "doctor", "--json", "--engine", "tcp,ucx", *missing)
-    assert doctor.code == 0
-    row = doctor.row()["checks"][-1]
-    assert (row["transport"], row["verdict"]) == ("ucx", "off")
-    assert "libucx0" in row["cause"]
-    assert doctor.row()["remote"]["transport"] == "tcp"
 
 
 def addresses(host: Host, family: str) -> tuple[str, str]:
@@ -209,3 +263,17 @@ def test_across_hosts_and_only_on_a_trusted_network(command: Path, tmp_path: Pat
             result = run(command, *arguments, *trusted, prefix=other.prefix)
             assert result.code == 0, result.err
             assert result.row()["sha256"] == sha256(source)
+
+
+def test_the_doctor_on_networks_that_are_trusted_or_not(command: Path) -> None:
+    with two_hosts() as (gateway, other):
+        args = ["--engine", "tcp,ucx", "--listen", f"{other.v4}:0", "--allow", gateway.network_v4, "--trusted-network"]
+        with worker(command, *args, prefix=other.prefix) as running:
+            ask = ["--engine", "tcp,ucx", "--peer", running.listen]
+            refused = doctor(command, *ask, prefix=gateway.prefix).finding("transfer", "ucx")
+            assert refused["verdict"] == "off"
+            assert "--trusted-network" in refused["cause"]
+            assert "tcp" in refused["fix"]
+            sent = doctor(command, *ask, "--trusted-network", prefix=gateway.prefix).finding("transfer", "ucx")
+            assert sent["verdict"] == "ok", sent
+            assert re.search(r"carried by UCX over tcp/\w+$", sent["evidence"])

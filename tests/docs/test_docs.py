@@ -144,4 +144,4 @@ def test_every_check_of_the_doctor_is_documented() -> None:
     checks = re.findall(r'^    \{"(\w+)",(?: "\w+",)? Check\w+\},$', "\n".join(sources), re.MULTILINE)
     assert len(checks) > 20
     headings = re.findall(r"^### (.*)$", (ROOT / "docs" / "doctor.md").read_text(), re.MULTILINE)
-    assert sorted(", ".join(headings).split(", ")) == sorted([*checks, "transfer", "peer"])
+    assert sorted(", ".join(headings).split(", ")) == sorted([*checks, "transfer", "peer", "remote_choice"])

@@ -28,7 +28,8 @@ std::string Between(absl::string_view name, absl::string_view before, absl::stri
   return std::string(name);
 }
 
-Finding CheckNixlLibrary(const NixlFlags& flags) {
+Finding CheckNixlLibrary(const EngineFlags& engines) {
+  const NixlFlags& flags = engines.nixl;
   Finding finding{.ways = WaysOf({"nixl"})};
   KeepUcxOffStandardOutput();
   const absl::StatusOr<std::shared_ptr<const engine::NixlLibrary>> library =
@@ -36,9 +37,11 @@ Finding CheckNixlLibrary(const NixlFlags& flags) {
   if (!library.ok()) {
     finding.evidence =
         flags.lib.empty() ? "looked for as docs/nixl.md says" : StrCat("looked for in ", flags.lib);
-    return finding.Off(std::string(library.status().message()),
-                       "pip install nixl-cu13, or name the folder of libnixl_capi.so by --nixl-lib "
-                       "or TENSORFERRY_NIXL_LIB");
+    return finding.Off(
+        std::string(library.status().message()),
+        "where a peer speaks NIXL: pip install nixl-cu13, or name the folder of "
+        "libnixl_capi.so by --nixl-lib or TENSORFERRY_NIXL_LIB; elsewhere leave nixl "
+        "out of --engine");
   }
   const NixlSurroundings around =
       LookAroundNixl((*library)->path(), EnvironmentVariable("NIXL_PLUGIN_DIR").value_or(""));
@@ -52,7 +55,26 @@ Finding CheckNixlLibrary(const NixlFlags& flags) {
                      "by NIXL_PLUGIN_DIR");
 }
 
+Finding CheckUcxLibrary(const EngineFlags& engines) {
+  const UcxFlags& flags = engines.ucx;
+  Finding finding{.ways = WaysOf({"ucx"})};
+  const absl::StatusOr<std::shared_ptr<const engine::UcxModule>> module = OpenUcxModule(flags);
+  if (!module.ok()) {
+    finding.evidence = flags.module.empty() ? "looked for as docs/ucx.md says"
+                                            : StrCat("looked for in ", flags.module);
+    return finding.Off(std::string(module.status().message()),
+                       "where both ends have RDMA devices: apt install libucx0, with the module "
+                       "that belongs to this build (--ucx-module, TENSORFERRY_UCX_MODULE); "
+                       "elsewhere leave ucx out of --engine, tcp is faster there");
+  }
+  // The loader has resolved every symbol, or would not have loaded it.
+  finding.evidence = StrCat((*module)->path(), ", of this build, UCX ", (*module)->ucx_version(),
+                            ", all symbols, told to use ", UcxTransports(UcxOptionsOf(flags)));
+  return finding;
+}
+
 constexpr std::array kEngineChecks = std::to_array<EngineCheck>({
+    {"ucx_library", "ucx", CheckUcxLibrary},
     {"nixl_library", "nixl", CheckNixlLibrary},
 });
 

@@ -1,6 +1,6 @@
 // Which libraries the engines find on this machine: one function per engine.
 //
-//   Finding nixl = CheckNixlLibrary(flags);       // path, version, symbols, plugins
+//   for (const EngineCheck& check : EngineChecks()) check.examine(flags);   // path, version, symbols
 //
 // An engine with a library of its own has its check here, and a line in EngineChecks.
 // Thread-safety: none; opens the library, which stays loaded.
@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "tools/doctor/finding.h"
-#include "tools/nixl_engines.h"
+#include "tools/library_engines.h"
 
 namespace tensorferry::tools {
 
 struct EngineCheck {
   std::string_view name;
   std::string_view transport;  // examined only with it
-  Finding (*examine)(const NixlFlags&);
+  Finding (*examine)(const EngineFlags&);
 };
 
 std::span<const EngineCheck> EngineChecks();

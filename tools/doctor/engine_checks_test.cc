@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <string_view>
 
 #include "tensorferry/base/temp_dir_testing.h"
 
@@ -35,10 +37,26 @@ TEST(LookAroundNixl, ElsewhereTheVersionIsNotKnown) {
 }
 
 TEST(EngineChecks, ALibraryThatIsNotThereIsOff) {
-  const Finding finding = EngineChecks().front().examine({.lib = "/nowhere"});
-  EXPECT_EQ(finding.verdict, Verdict::kOff);
-  EXPECT_THAT(finding.cause, HasSubstr("/nowhere holds no libnixl_capi.so"));
-  EXPECT_THAT(finding.fix, HasSubstr("pip install nixl"));
+  const auto examine = [](std::string_view transport) {
+    const auto check = std::ranges::find(EngineChecks(), transport, &EngineCheck::transport);
+    return check->examine({.nixl = {.lib = "/nowhere"}, .ucx = {.module = "/nowhere"}});
+  };
+  const Finding nixl = examine("nixl");
+  EXPECT_EQ(nixl.verdict, Verdict::kOff);
+  EXPECT_THAT(nixl.cause, HasSubstr("/nowhere holds no libnixl_capi.so"));
+  EXPECT_THAT(nixl.fix, HasSubstr("pip install nixl"));
+  const Finding ucx = examine("ucx");
+  EXPECT_EQ(ucx.verdict, Verdict::kOff);
+  EXPECT_THAT(ucx.cause, HasSubstr("there is no /nowhere"));
+  EXPECT_THAT(ucx.fix, HasSubstr("libucx0"));
+}
+
+// Who adds an engine is reminded that the doctor looks for its library, too.
+TEST(EngineChecks, ThereIsOneForEachLibrary) {
+  ASSERT_EQ(EngineChecks().size(), LibraryEngines().size());
+  for (const LibraryEngine& engine : LibraryEngines()) {
+    EXPECT_EQ(std::ranges::count(EngineChecks(), engine.transport, &EngineCheck::transport), 1);
+  }
 }
 
 }  // namespace

@@ -5,9 +5,11 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "tensorferry/base/contains.h"
 #include "tensorferry/base/net.h"
 #include "tensorferry/base/text.h"
+#include "tensorferry/engine/remote_choice.h"
 #include "tools/doctor/engine_checks.h"
 #include "tools/doctor/host_checks.h"
 #include "tools/doctor/host_facts.h"
@@ -24,7 +26,7 @@ class Examination {
   Examination(const ExaminationOptions& options, const Settings& settings)
       : options_(options), settings_(settings), transports_({"grpc"}) {
     // In the order of the lanes, each once.
-    for (const char* transport : {"local", "file", "tcp", "ucx", "nixl"}) {
+    for (const std::string& transport : ExaminationOptions{}.transports) {
       if (Contains(options.transports, transport)) transports_.emplace_back(transport);
     }
   }
@@ -33,7 +35,7 @@ class Examination {
     std::vector<Finding> engines;
     for (const EngineCheck& check : EngineChecks()) {
       if (Contains(transports_, check.transport)) {
-        engines.push_back(Named(check.name, check.examine(options_.nixl)));
+        engines.push_back(Named(check.name, check.examine(options_.flags)));
       }
     }
     std::optional<Peer> peer;
@@ -45,7 +47,13 @@ class Examination {
     if (peer) Add(Named("peer", AboutPeer(*peer)));
     for (Finding& finding : engines) Add(std::move(finding));
     const HostFacts host =
-        ReadHostFacts({.ask_ucx = Contains(transports_, "ucx") || Contains(transports_, "nixl")});
+        ReadHostFacts({.rdma_devices = options_.flags.ucx.rdma_devices,
+                       .ask_ucx = Contains(transports_, "ucx") || Contains(transports_, "nixl")});
+    const bool ucx = Contains(transports_, "ucx") &&
+                     VerdictOf(engines, Way{.transport = "ucx"}) != Verdict::kOff;
+    if (!peer || peer->worker.ok()) {
+      Add(Named("remote_choice", AboutRemoteChoice(host, ucx, peer ? &*peer->worker : nullptr)));
+    }
     if (peer && peer->worker.ok()) {
       for (const PeerCheck& check : PeerChecks()) {
         Add(Named(check.name, check.examine(host, settings_, *peer->worker)));
@@ -90,7 +98,7 @@ class Examination {
 
   // To a worker in this process.
   Transfer TryHere(const std::string& transport, const std::string& listen) const {
-    OwnWorkerOptions options{.nixl = options_.nixl};
+    OwnWorkerOptions options{.flags = options_.flags};
     if (transport != "grpc") options.transports = {transport};
     // A --listen that is no address is told of by the transfer.
     if (const auto address = SocketAddress::Parse(listen); address.ok()) {
@@ -108,7 +116,7 @@ class Examination {
     return {.to = to,
             .listen = listen,
             .timeout = options_.timeout,
-            .nixl = options_.nixl,
+            .flags = options_.flags,
             .assume_pull = settings_.assume_pull};
   }
 
@@ -123,6 +131,40 @@ class Examination {
     for (const std::string& transport : transports_) finding.ways.push_back({transport});
     if (peer.worker.ok()) return finding;
     return finding.Off(std::string(peer.worker.status().message()), peer.fix);
+  }
+
+  // Which engine lane remote takes where more than one would do. `worker` null: this host at both
+  // ends.
+  Finding AboutRemoteChoice(const HostFacts& host, bool ucx, const Capabilities* worker) const {
+    Finding finding{.ways = WaysOf({"tcp", "ucx"}, Direction::kSend)};
+    std::vector<std::string> devices;
+    for (const RdmaPort& port : host.rdma) {
+      if (port.active) devices.push_back(port.name);
+    }
+    const engine::RemoteEnd here{
+        .tcp = Contains(transports_, "tcp"), .ucx = ucx, .rdma = !devices.empty()};
+    engine::RemoteEnd there = here;
+    std::vector<std::string> their_devices = devices;
+    if (worker != nullptr) {
+      there = engine::RemoteEndOf(worker->transports);
+      there.rdma = there.rdma || !worker->rdma_devices.empty();
+      their_devices = worker->rdma_devices;
+    }
+    const engine::RemoteChoice choice = engine::ChooseRemote(here, there);
+    const auto named = [](const std::vector<std::string>& names) {
+      return names.empty() ? std::string("none") : absl::StrJoin(names, ", ");
+    };
+    finding.evidence = StrCat(
+        "lane remote goes over ",
+        choice.transport.empty() ? std::string_view("neither tcp nor ucx") : choice.transport, ": ",
+        choice.why, "; active RDMA devices: ", named(devices), " here",
+        worker == nullptr ? "" : StrCat(", ", named(their_devices), " at the worker"));
+    if (choice.transport == "ucx" || !here.rdma || !there.rdma || !Contains(transports_, "ucx")) {
+      return finding;
+    }
+    return finding.Degraded(
+        StrCat("both ends have RDMA devices, and lane remote does not use them: ", choice.why),
+        "install UCX and its module at both ends, and name ucx in --engine there (docs/ucx.md)");
   }
 
   const ExaminationOptions& options_;

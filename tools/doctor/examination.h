@@ -4,8 +4,8 @@
 //
 // Real tensors first, then what both ends say, then this machine. Without a peer a worker in this
 // process stands in for it; with one, that worker still shows what this host could receive. An
-// engine is a word in `transports`, a case in transfers.cc and own_worker.cc, and a line in
-// engine_checks.cc if it has a library of its own.
+// engine is a word in `transports` and a flag of the gateway's side in transfers.cc; one with a
+// library of its own also a line in library_engines.cc and one in engine_checks.cc.
 // Thread-safety: none; takes as long as the transfers take.
 #ifndef TENSORFERRY_TOOLS_DOCTOR_EXAMINATION_H_
 #define TENSORFERRY_TOOLS_DOCTOR_EXAMINATION_H_
@@ -16,16 +16,17 @@
 #include "tensorferry/base/clock.h"
 #include "tensorferry/policy/settings.h"
 #include "tools/doctor/finding.h"
-#include "tools/nixl_engines.h"
+#include "tools/library_engines.h"
 
 namespace tensorferry::tools {
 
 struct ExaminationOptions {
   std::string peer = {};    // HOST:PORT of a worker; empty: none
   std::string listen = {};  // IP:PORT where it fetches from; empty: as the settings say
-  std::vector<std::string> transports = {"local", "file", "tcp"};  // beside grpc
-  Duration timeout = std::chrono::seconds(5);                      // of each transfer
-  NixlFlags nixl = {};
+  // Beside grpc, in the order of the lanes.
+  std::vector<std::string> transports = {"local", "file", "tcp", "ucx", "nixl"};
+  Duration timeout = std::chrono::seconds(5);  // of each transfer
+  EngineFlags flags = {};
 };
 
 std::vector<Finding> Examine(const ExaminationOptions& options, const Settings& settings);

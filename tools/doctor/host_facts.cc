@@ -14,12 +14,15 @@
 #include <system_error>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "tensorferry/arena/memory_limit.h"
+#include "tensorferry/base/contains.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/file/shm_name.h"
+#include "tensorferry/engine/remote_choice.h"
 #include "tensorferry/exporter/exporter.h"
 
 namespace tensorferry::tools {
@@ -85,14 +88,15 @@ void AddVerbs(const std::string& root, RdmaPort* port, const std::string& device
   }
 }
 
-std::vector<RdmaPort> ReadRdma(const std::string& root) {
+std::vector<RdmaPort> ReadRdma(const std::string& root, const std::string& folder) {
+  const std::vector<std::string> active = engine::ActiveRdmaDevices(root + folder);
   std::vector<RdmaPort> out;
-  for (const fs::path& device : Entries(root + "/sys/class/infiniband")) {
+  for (const fs::path& device : Entries(root + folder)) {
     for (const fs::path& port : Entries(device / "ports")) {
       const std::string name = device.filename().string();
       RdmaPort found{.name = StrCat(name, ":", port.filename().string())};
       const std::string state = Line(port / "state");
-      found.active = state.find("ACTIVE") != std::string::npos;
+      found.active = Contains(active, found.name);
       found.detail = StrCat(state, ", ", Line(port / "link_layer"), ", ", Line(port / "rate"));
       AddVerbs(root, &found, name);
       out.push_back(std::move(found));
@@ -115,23 +119,25 @@ std::string AskUcx() {
     n = std::fread(part.data(), 1, part.size(), pipe.get());
     text.append(part.data(), n);
   }
-  return ParseUcxChoice(text);
+  return ParseUcxLane(text);
 }
 
 }  // namespace
 
-std::string ParseUcxChoice(std::string_view ucx_info) {
+std::string ParseUcxLane(std::string_view text) {
   // "#                 lane[0]:  0:rc_mlx5/mlx5_0:1.0 md[0]   -> md[0]/ib/sysdev[0] rma_bw#0 …"
-  for (const absl::string_view line : absl::StrSplit(AbslView(ucx_info), '\n')) {
+  for (const absl::string_view line : absl::StrSplit(AbslView(text), '\n')) {
     const std::vector<absl::string_view> words =
         absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
     for (size_t i = 0; i + 1 < words.size(); ++i) {
-      if (words[i] != "lane[0]:") continue;
-      // Behind the number of the resource, before that of the path.
+      if (!absl::StartsWith(words[i], "lane[")) continue;
+      // Behind the number of the resource, before that of the path. That by which two ends have met
+      // ("cm rdmacm") is none that carries.
       const absl::string_view name = words[i + 1];
       const size_t colon = name.find(':');
-      if (colon == absl::string_view::npos) return "";
-      return std::string(name.substr(colon + 1, name.rfind('.') - colon - 1));
+      const size_t dot = name.rfind('.');
+      if (colon == absl::string_view::npos || dot == absl::string_view::npos || dot < colon) break;
+      return std::string(name.substr(colon + 1, dot - colon - 1));
     }
   }
   return "";
@@ -151,7 +157,7 @@ HostFacts ReadHostFacts(const HostFactsOptions& options) {
   facts.open_files = Limit(RLIMIT_NOFILE);
   facts.max_map_count = Number(root + "/proc/sys/vm/max_map_count");
   facts.ptrace_scope = Number(root + "/proc/sys/kernel/yama/ptrace_scope");
-  facts.rdma = ReadRdma(root);
+  facts.rdma = ReadRdma(root, options.rdma_devices);
   if (options.ask_ucx) facts.ucx_choice = AskUcx();
   return facts;
 }

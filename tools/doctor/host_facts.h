@@ -59,13 +59,15 @@ struct HostFacts {
 
 struct HostFactsOptions {
   std::string root = {};  // in front of /proc, /sys and /dev, for tests
-  bool ask_ucx = false;   // takes a moment
+  std::string rdma_devices = "/sys/class/infiniband";  // its folder
+  bool ask_ucx = false;                                // takes a moment
 };
 
 HostFacts ReadHostFacts(const HostFactsOptions& options);
 
-// What `ucx_info -e` says of the way that it picked. Empty: nothing that is understood.
-std::string ParseUcxChoice(std::string_view ucx_info);
+// The first way to a peer in what UCX prints of an endpoint, as `ucx_info -e` does: "tcp/lo". Empty:
+// none that is understood.
+std::string ParseUcxLane(std::string_view text);
 
 }  // namespace tensorferry::tools
 

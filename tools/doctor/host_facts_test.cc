@@ -86,23 +86,26 @@ TEST(ReadHostFacts, ThisMachineIsRead) {
   EXPECT_NE(facts.max_map_count, std::nullopt);
 }
 
-TEST(ParseUcxChoice, TakesTheFirstLane) {
+TEST(ParseUcxLane, TakesTheFirstLane) {
   // What ucx_info 1.13 prints.
-  EXPECT_EQ(ParseUcxChoice("#\n# UCP endpoint \n#\n#               peer: <no debug data>\n"
-                           "#                 lane[0]:  0:tcp/lo.0 md[0]                -> "
-                           "md[0]/tcp/sysdev[255] am am_bw#0 wireup\n#\n"),
+  EXPECT_EQ(ParseUcxLane("#\n# UCP endpoint \n#\n#               peer: <no debug data>\n"
+                         "#                 lane[0]:  0:tcp/lo.0 md[0]                -> "
+                         "md[0]/tcp/sysdev[255] am am_bw#0 wireup\n#\n"),
             "tcp/lo");
-  EXPECT_EQ(ParseUcxChoice("#   lane[0]:  5:rc_mlx5/mlx5_0:1.0 md[4]  -> md[4]/ib/sysdev[0]\n"
-                           "#   lane[1]:  0:tcp/eth0.0 md[0]  -> md[0]/tcp/sysdev[255]\n"),
+  EXPECT_EQ(ParseUcxLane("#   lane[0]:  5:rc_mlx5/mlx5_0:1.0 md[4]  -> md[4]/ib/sysdev[0]\n"
+                         "#   lane[1]:  0:tcp/eth0.0 md[0]  -> md[0]/tcp/sysdev[255]\n"),
             "rc_mlx5/mlx5_0:1");
+  // Two ends that have met by rdmacm.
+  EXPECT_EQ(ParseUcxLane("#   lane[0]:  cm rdmacm\n#   lane[1]:  2:ud_mlx5/mlx5_1:1.0 md[1]\n"),
+            "ud_mlx5/mlx5_1:1");
   // Two VLANs have a point in their name.
-  EXPECT_EQ(ParseUcxChoice("#   lane[0]:  1:tcp/eth0.100.0 md[0]\n"), "tcp/eth0.100");
+  EXPECT_EQ(ParseUcxLane("#   lane[0]:  1:tcp/eth0.100.0 md[0]\n"), "tcp/eth0.100");
 }
 
-TEST(ParseUcxChoice, NothingIsUnderstoodOfAnythingElse) {
+TEST(ParseUcxLane, NothingIsUnderstoodOfAnythingElse) {
   for (const char* text :
-       {"", "ucx_info: not found", "lane[0]:", "lane[0]: tcp", "lane[1]: 0:tcp/lo.0"}) {
-    EXPECT_EQ(ParseUcxChoice(text), "") << text;
+       {"", "ucx_info: not found", "lane[0]:", "lane[0]: tcp", "lane: 0:tcp/lo.0"}) {
+    EXPECT_EQ(ParseUcxLane(text), "") << text;
   }
 }
 

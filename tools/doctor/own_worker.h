@@ -17,7 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "tensorferry/base/net.h"
-#include "tools/nixl_engines.h"
+#include "tools/library_engines.h"
 
 namespace tensorferry::tools {
 
@@ -25,12 +25,12 @@ struct OwnWorkerOptions {
   std::vector<std::string> transports = {};  // beside grpc
   AllowList allow = AllowList::Loopback();
   uint64_t landing_bytes = uint64_t{4} << 20;
-  NixlFlags nixl = {};
+  EngineFlags flags = {};
 };
 
 class OwnWorker {
  public:
-  // The puller's errors and NIXL's; kAddressInUse when no port can be had.
+  // The puller's errors and the engines'; kAddressInUse when no port can be had.
   static absl::StatusOr<std::unique_ptr<OwnWorker>> Start(const OwnWorkerOptions& options);
   ~OwnWorker();
 

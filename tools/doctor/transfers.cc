@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
+#include "tools/doctor/host_facts.h"
 #include "tools/gateway_side.h"
 #include "tools/settings.h"
 
@@ -48,7 +49,9 @@ GatewaySideOptions SideFor(std::string_view transport, const TransferOptions& op
           .files = transport == "file",
           .remote = transport == "tcp",
           .nixl = transport == "nixl",
-          .nixl_flags = options.nixl,
+          .nixl_flags = options.flags.nixl,
+          .ucx = transport == "ucx",
+          .ucx_flags = options.flags.ucx,
           .listen = options.listen,
           .local_socket = socket.path(),
           .timeout = options.timeout,
@@ -94,8 +97,10 @@ Transfer TryTransfer(std::string_view transport, const TransferOptions& options)
     verified = verified && delivery->verified.has_value();
     fastest = std::min(fastest, delivery->took);
   }
+  const std::string carrier = ParseUcxLane((*gateway)->DescribeUcxReaders());
   return {absl::OkStatus(),
           StrCat(SpeedText(kTestBytes, fastest), from,
+                 carrier.empty() ? "" : StrCat(", carried by UCX over ", carrier),
                  verified ? "" : ", not verified: the worker does not say"),
           ""};
 }
@@ -103,6 +108,8 @@ Transfer TryTransfer(std::string_view transport, const TransferOptions& options)
 std::string FixFor(const absl::Status& status, std::string_view transport, Stage stage) {
   const std::optional<Reason> reason = ReasonOf(status);
   if (!reason) return "read the cause; the other lanes are not affected";
+  const bool is_library = std::ranges::any_of(
+      LibraryEngines(), [&](const LibraryEngine& e) { return e.transport == transport; });
   switch (*reason) {
     case Reason::kUnreachable:
     case Reason::kTimedOut:
@@ -122,11 +129,20 @@ std::string FixFor(const absl::Status& status, std::string_view transport, Stage
              "hosts use lane remote";
     case Reason::kLaneOff:
     case Reason::kNoCommonWay:
-      if (stage == Stage::kPreparing) return "install here what the cause names";
+      if (stage == Stage::kPreparing) {
+        return "install here what the cause names; of transports and devices that UCX can open "
+               "ucx_info -d has a list";
+      }
       return StrCat("switch ", transport, " on at the worker: --lanes inline,shm,remote",
-                    transport == "nixl" ? " --engine local,tcp,nixl; for a stock worker that "
-                                          "fetches over nixl give --assume-pull here"
+                    is_library ? StrCat(" --engine local,tcp,", transport) : "",
+                    transport == "nixl" ? "; for a stock worker that fetches over nixl give "
+                                          "--assume-pull here"
                                         : "");
+    case Reason::kBadOption:
+      return StrCat("mend the flag that the cause names",
+                    transport == "ucx" ? ", or use tcp: without RDMA devices at both ends it is "
+                                         "the faster and the safer one (docs/ucx.md)"
+                                       : "");
     case Reason::kTooLarge:
     case Reason::kLandingFull:
       return "raise the worker's --landing-bytes";

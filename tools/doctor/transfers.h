@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "tensorferry/base/clock.h"
 #include "tools/doctor/finding.h"
-#include "tools/nixl_engines.h"
+#include "tools/library_engines.h"
 
 namespace tensorferry::tools {
 
@@ -22,7 +22,7 @@ struct TransferOptions {
   std::string to;           // HOST:PORT of the worker
   std::string listen = {};  // where it fetches from; empty: the address of the route to it
   Duration timeout = std::chrono::seconds(5);
-  NixlFlags nixl = {};
+  EngineFlags flags = {};
   bool assume_pull = false;
 };
 
