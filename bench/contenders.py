@@ -96,7 +96,7 @@ def free_port() -> int:
 def environment(changes: Mapping[str, str]) -> dict[str, str]:
     """This one without what would configure the peers."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SMG_", "UCX_", "NIXL_", "MC_", "LD_", "PYTHON"))}
-    return {**kept, "UCX_LOG_FILE": "/dev/stderr", "UCX_WARN_UNUSED_ENV_VARS": "n", **changes}
+    return {**kept, "UCX_LOG_FILE": "stderr", "UCX_WARN_UNUSED_ENV_VARS": "n", **changes}
 
 
 def need(path: Path, how: str) -> None:

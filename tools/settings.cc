@@ -110,7 +110,8 @@ engine::UcxModuleOptions UcxModuleSettings(const std::string& path) {
   return options;
 }
 
-void KeepUcxOffStandardOutput() { (void)::setenv("UCX_LOG_FILE", "/dev/stderr", /*overwrite=*/0); }
+// By that word: a file of any name, /dev/stderr too, UCX would empty.
+void KeepUcxOffStandardOutput() { (void)::setenv("UCX_LOG_FILE", "stderr", /*overwrite=*/0); }
 
 LocalSocket::LocalSocket(const std::string& path_or_empty) : path_(path_or_empty) {
   if (!path_.empty()) {

@@ -209,6 +209,17 @@ LaneReason WhyFirst(const LaneQuery& q, const std::vector<Rejection>& better) {
   return better.front().reason;
 }
 
+// In the worker's own words, of what it was told to offer and this gateway has for the lane.
+std::string WhyUnavailable(const LaneQuery& query, Lane lane) {
+  std::string out;
+  for (const auto& [transport, why] : query.worker.unavailable) {
+    if (LaneOfTransport(transport) != lane) continue;
+    if (!Contains(query.gateway.transports, transport)) continue;
+    StrAppend(&out, "; the worker could not offer ", transport, ": ", why);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string_view LaneReasonName(LaneReason reason) { return Find(reason).name; }
@@ -299,12 +310,13 @@ std::string Explain(const LaneQuery& query, const Rejection& rejection) {
                    ": switch the lane on at the worker",
                    query.worker.stock() && rejection.lane == Lane::kRemote
                        ? ", or say with assume_pull that it fetches over nixl"
-                       : "");
+                       : "",
+                   WhyUnavailable(query, rejection.lane));
       break;
     case LaneReason::kNoCommonTransport:
       why = StrCat("the gateway has ", absl::StrJoin(query.gateway.transports, ", "),
                    " and the worker ", absl::StrJoin(query.worker.transports, ", "),
-                   ": enable one on both ends");
+                   ": enable one on both ends", WhyUnavailable(query, rejection.lane));
       break;
     case LaneReason::kNoCommonVersion:
       why = StrCat("the gateway writes descriptors of version ",

@@ -52,6 +52,20 @@ TEST(DecideLanes, AutoPrefersSharedMemoryThenNetworkThenMessage) {
   EXPECT_EQ(d.reason, LaneReason::kPreferred);
 }
 
+// A worker's broken engine is the gateway's cause: it is told of in the worker's own words.
+TEST(Explain, SaysWhyTheWorkerCouldNotOfferTheTransport) {
+  Situation s;
+  s.gateway.transports = {"tcp", "nixl"};
+  s.worker.unavailable = {{"nixl", "no libnixl_capi.so"}, {"ucx", "no module"}};
+  for (const LaneReason reason : {LaneReason::kNoCommonTransport, LaneReason::kNotAdvertised}) {
+    EXPECT_THAT(Explain(s.query(), {Lane::kRemote, reason}),
+                HasSubstr("the worker could not offer nixl: no libnixl_capi.so"));
+    EXPECT_THAT(Explain(s.query(), {Lane::kRemote, reason}),
+                testing::Not(HasSubstr("no module")));  // this gateway has no use for it
+    EXPECT_THAT(Explain(s.query(), {Lane::kShm, reason}), testing::Not(HasSubstr("could not")));
+  }
+}
+
 // One row per reason: what is changed, the lanes left under auto, what is said of the rejected one,
 // the label.
 struct Row {

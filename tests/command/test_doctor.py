@@ -526,3 +526,7 @@ def test_a_worker_without_the_library(command: Path) -> None:
         assert finding["verdict"] == "off"
         assert "the worker has no nixl: nixl: /nowhere holds no libnixl_capi.so" in finding["cause"]
         assert report.verdict("tcp", "send") == "ok"
+        # Nor does who only sends search at the wrong end.
+        remote = ["--lane", "remote", "--engine", "nixl", "--rdma-listen-ip", "127.0.0.1"]
+        asked = run(command, "explain", *remote, "--worker", running.listen)
+        assert "the worker could not offer nixl: nixl: /nowhere holds no libnixl_capi.so" in asked.out, asked.err

@@ -3,6 +3,7 @@
 import re
 import signal
 import socket
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -230,6 +231,15 @@ def test_devices_that_lane_remote_does_not_use(command: Path, tmp_path: Path) ->
         engines = report.finding("worker_engines", "ucx")
         assert engines["verdict"] == "off"
         assert "libtensorferry_ucx.so" in engines["cause"]
+
+
+def test_a_log_that_is_appended_to_is_kept(command: Path, tmp_path: Path) -> None:
+    """UCX empties the file that it is told to write to."""
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    with log.open("a") as out:
+        subprocess.run([command, "doctor", "--engine", "ucx"], stdout=out, stderr=out, check=True)
+    assert log.read_text().startswith("before\n")
 
 
 def test_export_alone_needs_the_module(command: Path, tmp_path: Path) -> None:

@@ -147,7 +147,9 @@ std::string FixFor(const absl::Status& status, std::string_view transport, Stage
     case Reason::kLandingFull:
       return "raise the worker's --landing-bytes";
     case Reason::kNoMemory:
-      return "raise the limit that the cause names (ulimit, control group), or lower the setting";
+      return "raise the limit that the cause names (/dev/shm's size, ulimit, control group), or "
+             "lower "
+             "the setting";
     case Reason::kBadAddress:
     case Reason::kAddressInUse:
       return "give --listen an address of this host with a free port (ss -ltnp shows who has it)";
