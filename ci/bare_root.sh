@@ -42,7 +42,7 @@ in_system() {
     shift 2
     mount --bind "$system" "$system"
     mount -t proc proc "$system/proc"
-    mount -t sysfs sysfs "$system/sys"
+    mount --rbind /sys "$system/sys"
     mount --rbind /dev "$system/dev"
     mount -t tmpfs tmpfs "$system/dev/shm"
     mount -t tmpfs tmpfs "$system/run"

@@ -55,7 +55,17 @@ class Machine:
         self, *command: str | Path, user: str = "root", network: bool = False, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         """Ends with the command's output. Its network is a loopback of its own, or else this machine's."""
-        enter = ["nsenter", f"--target={self._init}", "--mount", "--pid", "--uts", "--ipc", "--cgroup"]
+        enter = [
+            "nsenter",
+            f"--target={self._init}",
+            "--root",
+            "--wd",
+            "--mount",
+            "--pid",
+            "--uts",
+            "--ipc",
+            "--cgroup",
+        ]
         proxies = [f"{name}={os.environ[name]}" for name in PROXIES]
         done = subprocess.run(
             [
