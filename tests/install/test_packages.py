@@ -219,6 +219,14 @@ def test_the_service_comes_back_after_a_crash_and_ends_well_when_told(service: M
     assert (state(service, "Result"), state(service, "ExecMainStatus")) == ("success", "0")
 
 
+def test_the_service_runs_the_new_command_after_an_upgrade(service: Machine) -> None:
+    before, pid = served(service), state(service, "MainPID")
+    service.apt("install", "--reinstall", f"/opt/{deb(TOOLS).name}")
+    wait_until(lambda: served(service) > before, lambda: service.run("journalctl", "--unit", SERVICE).stdout)
+    assert state(service, "MainPID") not in ("0", pid)
+    assert service.run("systemctl", "is-enabled", SERVICE).stdout.strip() == "enabled"
+
+
 def test_every_variable_of_the_environment_file_is_a_setting() -> None:
     deploy = ROOT / "deploy" / "systemd"
     shown = re.findall(r"^#?([A-Z_]+)=", (deploy / "tensorferry-worker.default").read_text(), re.MULTILINE)
