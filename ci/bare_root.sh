@@ -9,15 +9,7 @@ set -euo pipefail
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 system=
-((EUID == 0)) || { echo "ci/bare_root.sh: needs root, for debootstrap and chroot" >&2; exit 1; }
-command -v debootstrap >/dev/null || { echo "ci/bare_root.sh: needs debootstrap" >&2; exit 1; }
-
-# Lines for sources.list: where this machine has Debian 12 from.
-debian_sources() {
-  # shellcheck disable=SC2016 # apt-get expands these
-  apt-get indextargets --format 'deb $(SITE) $(RELEASE) $(COMPONENT)' \
-    'Created-By: Packages' 'Origin: Debian' | grep -E ' bookworm(-updates|-security)? main$' | sort -u
-}
+((EUID == 0)) || { echo "ci/bare_root.sh: needs root, for chroot" >&2; exit 1; }
 
 remove_system() {
   [[ -z $system ]] || rm -rf --one-file-system "$system"
@@ -25,12 +17,9 @@ remove_system() {
 trap remove_system EXIT
 
 make_system() {
-  local sources mirror
-  sources=$(debian_sources)
-  mirror=$(awk '$3 == "bookworm" { print $2; exit }' <<<"$sources")
-  [[ -n $mirror ]] || { echo "ci/bare_root.sh: apt knows no bookworm here; run apt-get update" >&2; exit 1; }
-  debootstrap --variant=minbase --include=git bookworm "$system" "$mirror"
-  echo "$sources" >"$system/etc/apt/sources.list"
+  local base
+  base=$("$top/ci/bare_base.sh" git)
+  cp -a "$base/." "$system"
   cp --dereference /etc/resolv.conf /etc/hosts "$system/etc/"
   if [[ -d /usr/local/share/ca-certificates ]]; then
     cp -r /usr/local/share/ca-certificates "$system/usr/local/share/"
@@ -53,7 +42,7 @@ in_system() {
     shift 2
     mount --bind "$system" "$system"
     mount -t proc proc "$system/proc"
-    mount -t sysfs sysfs "$system/sys"
+    mount --rbind /sys "$system/sys"
     mount --rbind /dev "$system/dev"
     mount -t tmpfs tmpfs "$system/dev/shm"
     mount -t tmpfs tmpfs "$system/run"

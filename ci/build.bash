@@ -14,7 +14,11 @@ build_options() {
   local checked=(-DCMAKE_BUILD_TYPE=None "-DCMAKE_CXX_FLAGS=-O1 -g1")
   case $1 in
     build) ;;
-    build-shared) printf '%s\n' -DBUILD_SHARED_LIBS=ON -DTENSORFERRY_BUILD_TESTS=OFF -DTENSORFERRY_BUILD_BENCH=OFF ;;
+    build-shared)
+      build_options build-static
+      printf '%s\n' -DBUILD_SHARED_LIBS=ON "-DTENSORFERRY_STATIC_BUILD=$root/build-static"
+      ;;
+    build-static) printf '%s\n' -DCMAKE_INSTALL_PREFIX=/usr -DTENSORFERRY_BUILD_TESTS=OFF -DTENSORFERRY_BUILD_BENCH=OFF ;;
     build-clang)
       printf '%s\n' "${checked[@]}" -DCMAKE_CXX_COMPILER=clang++-14 -DTENSORFERRY_SANITIZE=address \
         -DTENSORFERRY_TIDY=ON -DTENSORFERRY_BUILD_FUZZ=ON -DTENSORFERRY_BUILD_BENCH=OFF
@@ -39,4 +43,11 @@ compile() {
   local dir=$1
   shift
   configure "$dir" && nice ninja -C "$dir" -j "$jobs" "$@"
+}
+
+# The Debian packages, into build/packages.
+make_packages() {
+  local folder=$root/build/packages
+  compile build-shared && compile build-static tensorferry_grpc tensorferry_prometheus || return
+  rm -rf "$folder" && cpack --config build-shared/CPackConfig.cmake -B "$folder" && rm -rf "$folder/_CPack_Packages"
 }

@@ -48,6 +48,23 @@ setup_packages() {
   step setup-packages "Installing ${#missing[@]} packages" install_packages "${missing[@]}"
 }
 
+# The programs of packages that would start a service of their own if they were installed.
+unpack_packages() { # PACKAGE...
+  local folder=$root/build/unpacked
+  rm -rf "$folder" && mkdir -p "$folder/debs" &&
+    apt_get update && (cd "$folder/debs" && apt-get -q -o Acquire::Retries=3 download "$@") &&
+    for deb in "$folder"/debs/*.deb; do dpkg-deb -x "$deb" "$folder" || return; done &&
+    rm -r "$folder/debs" && printf '%s\n' "$@" >"$folder/made-from"
+}
+
+setup_unpacked() {
+  local wanted
+  mapfile -t wanted < <(listed_packages unpack)
+  # On another system what is on the PATH must do.
+  is_debian_12 && [[ $(cat "$root/build/unpacked/made-from" 2>/dev/null) != "$(printf '%s\n' "${wanted[@]}")" ]] || return 0
+  step setup-unpacked "Unpacking ${wanted[*]}" unpack_packages "${wanted[@]}"
+}
+
 make_venv() { # FOLDER REQUIREMENTS [PIP_OPTION...]
   local folder=$1 requirements=$2
   shift 2
@@ -70,6 +87,7 @@ setup_venv() { # NAME TITLE FOLDER REQUIREMENTS [PIP_OPTION...]
 setup() {
   setup_packages "$@"
   setup_venv setup-python "Installing the Python tools" "$root/.venv" "$root/tests/requirements.txt"
+  [[ " $* " != *" test "* ]] || setup_unpacked
   [[ " $* " != *" peers "* ]] || setup_peers
   [[ " $* " != *" bench "* ]] || setup_bench_peers
 }

@@ -90,7 +90,7 @@ stage_peers() {
 }
 
 stage_install() {
-  compile build-shared && run_pytest build tests/install
+  make_packages && run_pytest build tests/install
 }
 
 stage_python() {

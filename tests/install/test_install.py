@@ -96,6 +96,27 @@ def test_headers_are_complete_and_hold_no_test_helpers(prefix: Path, tmp_path: P
     run("g++", *flags, f"-I{prefix / 'include'}", source)
 
 
+LIBRARIES = {"": "libtensorferry", "grpc": "libtensorferry_grpc", "prometheus": "libtensorferry_prometheus"}
+
+
+@pytest.mark.parametrize("room", LIBRARIES)
+def test_a_shared_library_shows_what_its_headers_export(room: str, tmp_path: Path) -> None:
+    run("cmake", "--install", ROOT / "build-shared", "--prefix", tmp_path)
+    library = library_dir(tmp_path) / f"{LIBRARIES[room]}.so"
+    assert f"Library soname: [{LIBRARIES[room]}.so.0.1]" in run("readelf", "--dynamic", library)
+    assert library.resolve().name == f"{LIBRARIES[room]}.so.0.1.0"
+    headers = "".join(path.read_text() for path in (tmp_path / "include" / "tensorferry" / room).rglob("*.h"))
+    shown = run("nm", "--dynamic", "--defined-only", "--demangle", library)
+    # Not the weak ones, which the compiler makes of templates of the standard library.
+    symbols = re.findall(r"^[0-9a-f]+ [^WVu] (?:(?:vtable|typeinfo)(?: name)? for )?(.+)", shown, re.MULTILINE)
+    assert len(symbols) >= {"": 150, "grpc": 10, "prometheus": 5}[room]
+    for symbol in symbols:
+        names = re.sub(r"\(.*|\[abi:cxx11\]", "", symbol).split("::")
+        assert names.pop(0) == "tensorferry", symbol
+        marked = next(name for name in names if name != "engine")  # a class, or a function of none
+        assert re.search(rf"TENSORFERRY_EXPORT[^;{{]*\b{marked}\b", headers), symbol
+
+
 @pytest.mark.timeout(900)
 def test_as_a_part_of_another_build(tmp_path: Path) -> None:
     consumer = cmake_build(tmp_path, f"-DTENSORFERRY_SOURCE={ROOT}", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
