@@ -95,8 +95,8 @@ def looks_like(shown: str, printed: str) -> bool:
 class Session:
     """A folder, and a host of its own, so that every address and port that a document names is free.
 
-    The host has 127.0.0.1 and 10.0.0.7; the folder holds what the clone does, by links, and photo.jpg. What is
-    started by `&` is ready when it has printed a line, and must end well at the end.
+    The host has 127.0.0.1, 10.0.0.5 and 10.0.0.7; the folder holds what the clone does, by links, and photo.jpg. What
+    is started by `&` is ready when it has printed a line, and must end well at the end.
     """
 
     def __init__(self, command: Path, folder: Path, env: Mapping[str, str] | None = None) -> None:
@@ -111,7 +111,8 @@ class Session:
         (folder / "build").symlink_to(command.parents[1])
         self._background: list[tuple[subprocess.Popen[bytes], str]] = []
         self._outputs: list[Path] = []
-        setup = "ip link set lo up && ip addr add 10.0.0.7/24 dev lo && echo ready && exec sleep infinity"
+        addresses = "ip addr add 10.0.0.5/24 dev lo && ip addr add 10.0.0.7/24 dev lo"
+        setup = f"ip link set lo up && {addresses} && echo ready && exec sleep infinity"
         self._holder = subprocess.Popen(["unshare", "--net", "sh", "-c", setup], stdout=subprocess.PIPE, text=True)
         assert self._holder.stdout is not None
         assert self._holder.stdout.readline() == "ready\n"

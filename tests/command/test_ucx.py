@@ -10,6 +10,7 @@ import pytest
 from exposition import Scrape
 from ferry import Event, Result, Running, exporter, make_file, pull_arguments, run, sha256, worker
 from hosts import Host, two_hosts
+from shown import Session, run_by
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -209,3 +210,13 @@ def test_across_hosts_and_only_on_a_trusted_network(command: Path, tmp_path: Pat
             result = run(command, *arguments, *trusted, prefix=other.prefix)
             assert result.code == 0, result.err
             assert result.row()["sha256"] == sha256(source)
+
+
+def test_the_guide_shows_it(command: Path, tmp_path: Path) -> None:
+    """UCX's tcp in place of the card that a host has which types these."""
+    (block,) = run_by(__file__)
+    with Session(command, tmp_path) as session:
+        for line, _ in block.commands():
+            start = line.endswith("&")
+            printed = session.run(f"{line.removesuffix('&')} --trusted-network{' &' if start else ''}")
+    assert "lane remote goes over tcp: neither end has an active RDMA device" in printed

@@ -15,6 +15,7 @@ ELSEWHERE = {
     "./dev test FILTER": ("ci/stages.bash", '[[ -z $filter ]] || options+=(-k "$filter")'),
     "./dev wheel": ("tests/python/test_install.py", "def test_the_verb_makes_the_wheel"),
     "./dev format": ("ci/stages.bash", "check clang-format clang-format-14 --dry-run"),
+    "./dev bench": ("tests/peers/test_bench.py", "contender(name).measure({64 * KIB: 4})"),
     "./dev docs": ("tests/docs/test_reference.py", '["command.md", "errors.md"]'),
     "cmake": ("ci/build.bash", 'cmake --fresh -S . -B "$dir"'),
     "ninja": ("ci/build.bash", 'nice ninja -C "$dir"'),
