@@ -64,7 +64,7 @@ stage_format() {
   local cpp py sh
   mapfile -t cpp < <(git ls-files '*.cc' '*.h')
   mapfile -t py < <(git ls-files '*.py')
-  mapfile -t sh < <(git ls-files dev .ci/run 'ci/*sh')
+  mapfile -t sh < <(git ls-files dev .ci/run 'ci/*sh' 'examples/*.sh')
   check clang-format clang-format-14 --dry-run --Werror --ferror-limit=1 "${cpp[@]}" &&
     check ruff-format "$python" -m ruff format --check "${py[@]}" &&
     check ruff "$python" -m ruff check "${py[@]}" &&

@@ -13,6 +13,7 @@ from doctor import doctor
 from exposition import Scrape
 from ferry import Event, Result, Running, exporter, make_file, pull_arguments, run, sha256, worker
 from hosts import Host, two_hosts
+from shown import Session, run_by
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -287,3 +288,13 @@ def test_the_doctor_on_networks_that_are_trusted_or_not(command: Path) -> None:
             sent = doctor(command, *ask, "--trusted-network", prefix=gateway.prefix).finding("transfer", "ucx")
             assert sent["verdict"] == "ok", sent
             assert re.search(r"carried by UCX over tcp/\w+$", sent["evidence"])
+
+
+def test_the_guide_shows_it(command: Path, tmp_path: Path) -> None:
+    """UCX's tcp in place of the card that a host has which types these."""
+    (block,) = run_by(__file__)
+    with Session(command, tmp_path) as session:
+        for line, _ in block.commands():
+            start = line.endswith("&")
+            printed = session.run(f"{line.removesuffix('&')} --trusted-network{' &' if start else ''}")
+    assert "lane remote goes over tcp: neither end has an active RDMA device" in printed

@@ -42,3 +42,8 @@ def test_a_worker_that_is_not_there_is_one_clear_line(examples: Path) -> None:
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
     assert "127.0.0.1:1" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["gateway.cc", "worker.cc", "python/gateway.py", "python/worker.py"])
+def test_it_is_short(name: str) -> None:
+    assert len((Path("examples") / name).read_text().splitlines()) < 100

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ferry import wait_until
 from machine import Machine, machine
+from shown import run_by
 
 ROOT = Path(__file__).parents[2]
 DEBS = ROOT / "build" / "packages"
@@ -95,6 +96,41 @@ def test_a_package_depends_on_what_it_needs() -> None:
     # Programs that use the library without them link neither, but it is one package.
     assert "libtensorferry 0.1 libtensorferry0.1 (= 0.1.0)\n" in output("dpkg-deb", "--info", deb(LIBRARY), "shlibs")
     assert output("dpkg-deb", "--info", deb(LIBRARY), "triggers") == "activate-noawait ldconfig\n"
+
+
+# What docs/install.md shows, and what does that in a test: with other folders, and without a question.
+GUIDE = {
+    "./dev packages": "ci/stages.bash: make_packages && run_pytest build tests/install",
+    "apt install ./build/packages/tensorferry_*.deb ./build/packages/libtensorferry0.1_*.deb": (
+        'tests/install/test_packages.py: bare.apt("install", *debs)'
+    ),
+    "cmake -G Ninja -S . -B build-install -DTENSORFERRY_BUILD_TESTS=OFF -DTENSORFERRY_BUILD_BENCH=OFF": (
+        "ci/build.bash: -DTENSORFERRY_BUILD_TESTS=OFF -DTENSORFERRY_BUILD_BENCH=OFF"
+    ),
+    "ninja -C build-install": "ci/build.bash: ninja -C",
+    "cmake --install build-install --prefix /opt/tensorferry": 'tests/install/test_install.py: "--install"',
+    "g++ -std=c++20 program.cc $(pkg-config --cflags --libs tensorferry)": (
+        "tests/install/test_packages.py: def test_pkg_config_finds_the_library"
+    ),
+    "systemctl enable --now tensorferry-worker": (
+        'tests/install/test_packages.py: tools.run("systemctl", "enable", "--now", SERVICE)'
+    ),
+    "journalctl -u tensorferry-worker": 'tests/install/test_packages.py: tools.run("journalctl", "--unit", SERVICE',
+    "systemctl disable --now tensorferry-worker": "tests/install/test_packages.py: def test_purged_they_leave_nothing",
+    "apt purge tensorferry tensorferry-ucx libtensorferry0.1 libtensorferry-dev": (
+        'tests/install/test_packages.py: development.apt("purge", *NAMES)'
+    ),
+}
+
+
+def test_the_guide_shows_what_is_done_here() -> None:
+    shown = [line for block in run_by(__file__) for line, _ in block.commands()]
+    assert shown == list(GUIDE)
+    for line, done in GUIDE.items():
+        file, _, words = done.partition(": ")
+        # Not only above.
+        own = ROOT / file == Path(__file__)
+        assert (ROOT / file).read_text().count(words) > own, line
 
 
 @pytest.fixture(scope="module")

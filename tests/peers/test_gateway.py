@@ -5,6 +5,7 @@
 
 import hashlib
 import http.client
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from google.protobuf import descriptor_pb2
 from peers import ours, stock
 from peers.gateway import MODEL, TOKENS, Gateway, as_made, gateway, gateways, make_model, picture
 from private_shm import PrivateShm, private_shm
+from shown import ROOT, run_by
 from smg import EngineClient, descriptor_set
 
 pytestmark = pytest.mark.usefixtures("peers")
@@ -317,3 +319,31 @@ def declared(files: descriptor_pb2.FileDescriptorSet) -> dict[tuple[str, int | s
                 kind = (m.input_type, m.output_type, m.client_streaming, m.server_streaming)
                 found[f"{file.package}.{service.name}", m.name] = kind
     return found
+
+
+def test_the_guide_shows_it(command: Path, tmp_path: Path, shm: PrivateShm) -> None:
+    """The commands of docs/serve.md with other ports, and the two lines that it shows."""
+    (block,) = run_by(__file__)
+    (serve, _), (launch, _) = block.commands()
+    program, verb, *options = serve.removesuffix("&").split()
+    assert (program, verb) == ("tensorferry", "worker")
+    folder = make_model(tmp_path / options[options.index("--model-path") + 1])
+    told = [str(folder) if word == folder.name else word for word in options]
+    told[told.index("--listen") + 1] = "127.0.0.1:0"
+    told.remove("--json")  # as every worker here
+    program, verb, *arguments = launch.split()
+    assert (program, verb) == (stock.SMG.name, "launch")
+    port = arguments.index("--port")
+    del arguments[port : port + 2]  # another one is taken
+    name = options[options.index("--served-model") + 1]
+    with worker(command, *told, prefix=shm.prefix) as receiving:
+        arguments[arguments.index("--worker-urls") + 1] = f"grpc://{receiving.listen}"
+        with gateway(arguments, workers=1, prefix=shm.prefix) as smg:
+            status, answer = smg.chat(picture(DATA / "astronaut.png"), model=name)
+            assert status == 200, answer
+        text = (ROOT / "docs" / "serve.md").read_text().partition("```json\n")[2].partition("```")[0]
+        for line in text.splitlines():
+            event, wanted = receiving.next(), json.loads(line)
+            assert list(event) == list(wanted)
+            constant = set(wanted) - {"request_id", "sha256", "seconds"}
+            assert {key: event[key] for key in constant} == {key: wanted[key] for key in constant}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from shown import ROOT, run_by
 
 import tensorferry
 
@@ -38,6 +39,15 @@ print("version", tensorferry.__version__)
 def wheel() -> Path:
     (found,) = WHEEL_DIR.glob("tensorferry-*.whl")
     return found
+
+
+def test_the_verb_makes_the_wheel() -> None:
+    """As the guide shows it; here it is made already."""
+    (block,) = run_by(__file__)
+    ((line, _),) = block.commands()
+    assert line == "./dev wheel"
+    done = subprocess.run([ROOT / "dev", "wheel"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == str(wheel())
 
 
 def run(*command: str | Path) -> str:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -368,3 +369,26 @@ def test_payloads_of_messages(file: Path) -> None:
 def test_the_identity_of_dev_shm() -> None:
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert smg.shm_namespace_id() == f"{boot_id}:{Path('/dev/shm').stat().st_dev}"
+
+
+def test_the_guide_names_imports_that_there_are(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/stock_puller.md: SMG's in the environment of its servicer, ours here; and what is logged."""
+    guide = (DATA.parents[1] / "docs" / "stock_puller.md").read_text()
+    rows = re.findall(r"^\| `(from smg_\S+ import .*)` \| `(from tensorferry\S* import .*)` \|$", guide, re.MULTILINE)
+    assert len(rows) == 2
+    for theirs, ours in rows:
+        subprocess.run([stock.PYTHON, "-c", theirs], check=True, env=stock.environment({}))
+        exec(ours, {})
+    with Puller() as worker:
+        assert worker.ready["up"] is True
+    line = guide.partition("```text\n")[2].partition("\n```")[0]
+    monkeypatch.setenv("SMG_MM_PIXEL_RDMA", "1")
+    monkeypatch.setenv("SMG_RDMA_LANDING_SLOTS", "0")
+    with caplog.at_level("ERROR", "tensorferry.smg"):
+        smg.RdmaPixelPuller(agent_name="a", log_prefix="worker")
+    assert "cannot fetch pixels, takes them in the message only" in caplog.text
+    # In the code that says it, by its own placeholders.
+    said = re.sub(r"%[sd]|\d+|…", "_", line)
+    assert said in re.sub(r"%[sd]", "_", Path(smg.__file__).read_text())
