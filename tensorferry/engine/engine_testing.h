@@ -15,6 +15,7 @@
 #ifndef TENSORFERRY_ENGINE_ENGINE_TESTING_H_
 #define TENSORFERRY_ENGINE_ENGINE_TESTING_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -89,9 +90,9 @@ class FakeLeaseSource : public LeaseSource {
   // With mutex_: the readable lease that a reader may have this range of.
   absl::StatusOr<PublishedLease> Readable(const wire::LeaseRef& ref, uint64_t offset,
                                           uint64_t length) const;
-  void Stamp(const PublishedLease& lease, uint64_t generation);
 
   const Options options_;
+  std::atomic<bool> stamps_sealed_ = false;
   const uint64_t size_;  // its arena_bytes, and room for frames
   UniqueFd memfd_;
   std::byte* data_ = nullptr;
