@@ -34,8 +34,6 @@ run_units() { # FOLDER
   # one that starts with WithNixl.
   local without='\.WithNixl'
   [[ -n $long ]] || without+='|\.Long'
-  # UCX is built without TSan, which does not see how it hands memory from one of its threads to another.
-  [[ $1 != build-tsan ]] || without+='|\.Ucx(Test|ProcessTest)\.'
   options+=(-E "$without")
   # Without a line for each that began or passed: what failed is then at the end of the log.
   ctest --test-dir "$1" -j "$jobs" --output-on-failure --output-junit "$results/unit.xml" "${options[@]}" |

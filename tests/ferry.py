@@ -115,6 +115,17 @@ class Running:
         return self.process.wait()
 
 
+def established(gateway: Running) -> bool:
+    """Whether somebody is connected to where it listens."""
+    text = Path("/proc/net/tcp").read_text()
+    wanted = f":{int(gateway.listen.rpartition(':')[2]):04X} 01"
+    return any(wanted in " ".join(line.split()[2:4]) for line in text.splitlines()[1:])
+
+
+def wait_connected(gateway: Running) -> None:
+    wait_until(lambda: established(gateway), "a connection")
+
+
 class Result:
     """What a finished run of the command left."""
 

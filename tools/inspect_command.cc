@@ -35,7 +35,9 @@ Json WayJson(const wire::Way& way) {
   const auto& net = std::get<wire::NetWay>(way);  // what else there is only stock handles name
   Json addresses = Json::array();
   for (const SocketAddress& address : net.addresses) addresses.push_back(address.ToString());
-  return {{"transport", wire::TransportOf(way)}, {"addresses", std::move(addresses)}};
+  Json json = {{"transport", wire::TransportOf(way)}, {"addresses", std::move(addresses)}};
+  if (net.one_sided) json["get"] = true;
+  return json;
 }
 
 absl::StatusOr<Inspected> InspectOurs(std::span<const std::byte> bytes) {

@@ -1,6 +1,7 @@
 #include "tools/ucx_engines.h"
 
 #include <CLI/CLI.hpp>
+#include <string_view>
 #include <utility>
 
 #include "tensorferry/base/error.h"
@@ -10,6 +11,11 @@
 
 namespace tensorferry::tools {
 namespace {
+
+engine::UcxGet GetOf(std::string_view text) {
+  if (text == "on") return engine::UcxGet::kOn;
+  return text == "emulated" ? engine::UcxGet::kEvenEmulated : engine::UcxGet::kOff;
+}
 
 engine::UcxOptions OptionsOf(const UcxFlags& flags, const LogSink& log,
                              std::shared_ptr<Metrics> metrics) {
@@ -39,6 +45,12 @@ void AddUcxFlags(CLI::App* verb, UcxFlags* flags) {
                  "let UCX use tcp beyond this host: whoever reaches its ports can write this "
                  "process's memory")
       ->group(kGroup);
+  verb->add_option("--ucx-get", flags->get,
+                   "workers read the gateway's memory by themselves, where both ends say so: off, "
+                   "on (RDMA transports), or emulated (any, to measure it)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"off", "on", "emulated"}))
+      ->group(kGroup);
   verb->add_option("--rdma-devices", flags->rdma_devices, "folder of this host's RDMA devices")
       ->capture_default_str()
       ->group(kGroup);
@@ -59,6 +71,7 @@ engine::UcxOptions UcxOptionsOf(const UcxFlags& flags) {
   options.devices = flags.devices;
   options.port_range = flags.port_range;
   options.trusted_network = flags.trusted_network;
+  options.get = GetOf(flags.get);
   return options;
 }
 

@@ -31,6 +31,7 @@ struct UcxFlags {
   std::vector<std::string> devices = {};
   std::string port_range = {};
   bool trusted_network = false;
+  std::string get = "off";  // or "on", "emulated"
   std::string rdma_devices = "/sys/class/infiniband";
   std::string listen = {};  // of an exporter
 };

@@ -97,7 +97,7 @@ absl::StatusOr<uint64_t> LeaseBook::Publish(uint64_t id, const PublishTerms& ter
   entry->generation = next_generation_++;
   entry->state = State::kPublished;
   entry->engine_pin = true;
-  entry->one_sided = terms.one_sided;
+  entry->one_sided = entry->rests = terms.one_sided;
   entry->readers = terms.readers;
   entry->key = terms.key;
   entry->token = terms.token;
@@ -120,7 +120,7 @@ void LeaseBook::ReadersAreDone(uint64_t id) {
   Entry* entry = Held(id);
   const bool valid = entry != nullptr && entry->owner_pin && entry->state != State::kWriting;
   assert(valid);
-  if (valid) entry->one_sided = false;
+  if (valid) entry->one_sided = entry->rests = false;
 }
 
 void LeaseBook::Detach(uint64_t id) {
@@ -135,23 +135,26 @@ void LeaseBook::Detach(uint64_t id) {
 absl::Status LeaseBook::GiveOneSided(const wire::LeaseRef& ref) {
   const absl::StatusOr<Entry*> found = Readable(ref);
   if (!found.ok()) return found.status();
-  (*found)->one_sided = true;
+  (*found)->one_sided = (*found)->rests = true;
   return absl::OkStatus();
 }
 
 absl::StatusOr<LeaseBlock> LeaseBook::Open(const wire::LeaseRef& ref, uint64_t offset,
                                            uint64_t length) {
-  const absl::StatusOr<Entry*> found = Readable(ref);
+  const absl::StatusOr<Entry*> found = ReadableRange(ref, offset, length);
   if (!found.ok()) return found.status();
-  Entry& entry = **found;
-  if (offset > entry.nbytes || length > entry.nbytes - offset) {
-    return MakeError(Reason::kOutOfRange,
-                     StrCat("lease ", ref.id, ": ", length, " bytes at offset ", offset,
-                            " reach beyond its ", entry.nbytes, " bytes"));
-  }
-  ++entry.reader_pins;
+  ++(*found)->reader_pins;
   return LeaseBlock{
-      .id = ref.id, .payload_offset = entry.payload_offset + offset, .nbytes = length};
+      .id = ref.id, .payload_offset = (*found)->payload_offset + offset, .nbytes = length};
+}
+
+absl::StatusOr<LeaseBlock> LeaseBook::Locate(const wire::LeaseRef& ref, uint64_t offset,
+                                             uint64_t length) {
+  const absl::StatusOr<Entry*> found = ReadableRange(ref, offset, length);
+  if (!found.ok()) return found.status();
+  (*found)->rests = true;
+  return LeaseBlock{
+      .id = ref.id, .payload_offset = (*found)->payload_offset, .nbytes = (*found)->nbytes};
 }
 
 void LeaseBook::Unpin(uint64_t id) {
@@ -243,6 +246,19 @@ absl::StatusOr<LeaseBook::Entry*> LeaseBook::Readable(const wire::LeaseRef& ref)
   return &entry;
 }
 
+absl::StatusOr<LeaseBook::Entry*> LeaseBook::ReadableRange(const wire::LeaseRef& ref,
+                                                           uint64_t offset, uint64_t length) {
+  const absl::StatusOr<Entry*> found = Readable(ref);
+  if (!found.ok()) return found.status();
+  const Entry& entry = **found;
+  if (offset > entry.nbytes || length > entry.nbytes - offset) {
+    return MakeError(Reason::kOutOfRange,
+                     StrCat("lease ", ref.id, ": ", length, " bytes at offset ", offset,
+                            " reach beyond its ", entry.nbytes, " bytes"));
+  }
+  return *found;
+}
+
 void LeaseBook::CountDone(Entry& entry) {
   if (entry.done < UINT32_MAX) ++entry.done;
   if (entry.done == entry.readers) End(entry, EndCause::kReleased);
@@ -265,7 +281,7 @@ void LeaseBook::End(Entry& entry, EndCause cause) {
 void LeaseBook::Settle(Entry& entry) {
   if (entry.owner_pin || entry.engine_pin || entry.reader_pins > 0) return;
   const bool read_by_all = entry.readers > 0 && entry.done >= entry.readers;
-  if (!entry.one_sided || read_by_all) return Free(entry);
+  if (!entry.rests || read_by_all) return Free(entry);
   entry.state = State::kResting;
   --counts_.ended;
   ++counts_.resting;

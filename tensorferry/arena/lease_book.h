@@ -16,8 +16,8 @@
 // (Stage … Drop or Detach), one of the engines (Publish … Retired), and one per reader that is at
 // it (Open … Unpin). Bytes are free again when the last pin goes, or, if the lease was given to a
 // one-sided engine
-// (`one_sided`) and ended before all its readers were done, `rest` later, with a kPoison effect at
-// the moment it begins to rest. One-sided leases with `readers == 0` always rest: nobody counted.
+// (`one_sided`) or a reader was told where it lies (Locate), and it ended before all its readers were done, `rest` later, with a kPoison effect at
+// the moment it begins to rest. Such leases with `readers == 0` always rest: nobody counted.
 //
 // Keys: at most one readable lease a key. A lease with a key that ends before its readers notified
 // leaves a tombstone for `tombstone_ttl`, worth as many notifications as were missing (one for a
@@ -127,6 +127,9 @@ class LeaseBook {
   // kOutOfRange.
   absl::StatusOr<LeaseBlock> Open(const wire::LeaseRef& ref, uint64_t offset, uint64_t length);
   void Unpin(uint64_t id);
+  // The same for a reader that fetches by itself: nothing is pinned, but the memory rests. Returns
+  // where the whole payload is.
+  absl::StatusOr<LeaseBlock> Locate(const wire::LeaseRef& ref, uint64_t offset, uint64_t length);
 
   // One reader has all its bytes. kLeaseEnded or kBadToken when it is not such a reader.
   absl::Status Done(const wire::LeaseRef& ref);
@@ -152,7 +155,8 @@ class LeaseBook {
     State state = State::kFree;
     bool owner_pin = false;
     bool engine_pin = false;
-    bool one_sided = false;
+    bool one_sided = false;  // SMG's readers: they notify by key
+    bool rests = false;
     uint32_t reader_pins = 0;
     uint32_t readers = 0;
     uint32_t done = 0;  // notifications that came while it was readable
@@ -168,6 +172,7 @@ class LeaseBook {
   Entry* Held(uint64_t id);
   // The readable lease that `ref` names and has the token of.
   absl::StatusOr<Entry*> Readable(const wire::LeaseRef& ref);
+  absl::StatusOr<Entry*> ReadableRange(const wire::LeaseRef& ref, uint64_t offset, uint64_t length);
   absl::Status ArenaFull(uint64_t nbytes) const;
 
   void CountDone(Entry& entry);

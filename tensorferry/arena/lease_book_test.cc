@@ -372,6 +372,49 @@ TEST_F(LeaseBookTest, RestsOnceItWasGivenToAOneSidedReader) {
   EXPECT_THAT(book_.GiveOneSided(given), FailsWith(Reason::kLeaseEnded));
 }
 
+TEST_F(LeaseBookTest, RestsOnceAReaderWasToldWhereItLies) {
+  const LeaseBlock block = Stage(1000);
+  const auto generation = book_.Publish(block.id, {.key = 5, .readers = 0}, now_);
+  const wire::LeaseRef ref = {.id = block.id, .generation = *generation, .token = {}};
+  const auto located = book_.Locate(ref, 100, 50);
+  ASSERT_TRUE(located.ok()) << located.status();
+  EXPECT_EQ(located->payload_offset, block.payload_offset) << "of the whole payload";
+  EXPECT_EQ(located->nbytes, 1000u);
+  book_.Drop(ref.id);
+  EXPECT_THAT(Retire(), ElementsAre(IsEnd(ref.id, EndCause::kDropped), Is(Kind::kPoison, ref.id)));
+  EXPECT_THAT(book_.Locate(ref, 0, 1).status(), FailsWith(Reason::kLeaseEnded));
+  // Such readers notify by the lease itself: there is no tombstone for its key.
+  Publish({.key = 5, .readers = 1});
+  EXPECT_TRUE(book_.DoneByKey(5).ok());
+}
+
+TEST_F(LeaseBookTest, DoesNotRestWhenAllWhoWereToldAreDone) {
+  const wire::LeaseRef ref = Publish({.readers = 1});
+  EXPECT_TRUE(book_.Locate(ref, 0, 1).ok());
+  EXPECT_TRUE(book_.Done(ref).ok());
+  book_.Drop(ref.id);
+  EXPECT_THAT(Retire(), ElementsAre(IsEnd(ref.id, EndCause::kReleased), Is(Kind::kFreed, ref.id)));
+  const wire::LeaseRef known = Publish({});
+  EXPECT_TRUE(book_.Locate(known, 0, 1).ok());
+  book_.ReadersAreDone(known.id);
+  book_.Drop(known.id);
+  EXPECT_THAT(Retire(),
+              ElementsAre(IsEnd(known.id, EndCause::kDropped), Is(Kind::kFreed, known.id)));
+}
+
+TEST_F(LeaseBookTest, NobodyIsToldWhereItLiesWithoutTheRightToReadIt) {
+  const wire::LeaseRef ref = Publish({});
+  wire::LeaseRef forged = ref;
+  forged.token[0] ^= 1;
+  EXPECT_THAT(book_.Locate(forged, 0, 1).status(), FailsWith(Reason::kBadToken));
+  forged = ref;
+  ++forged.generation;
+  EXPECT_THAT(book_.Locate(forged, 0, 1).status(), FailsWith(Reason::kLeaseEnded));
+  EXPECT_THAT(book_.Locate(ref, 1, UINT64_MAX).status(), FailsWith(Reason::kOutOfRange));
+  book_.Drop(ref.id);
+  EXPECT_THAT(Retire(), ElementsAre(IsEnd(ref.id, EndCause::kDropped), Is(Kind::kFreed, ref.id)));
+}
+
 TEST_F(LeaseBookTest, DoesNotRestWhenItsOwnerKnowsThatReadersAreDone) {
   const wire::LeaseRef ref = Publish({.key = 1, .readers = 1, .one_sided = true});
   book_.ReadersAreDone(ref.id);

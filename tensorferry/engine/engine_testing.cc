@@ -13,6 +13,7 @@
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/poll.h"
 #include "tensorferry/base/text.h"
+#include "tensorferry/wire/frame.h"
 
 namespace tensorferry::engine {
 namespace {
@@ -22,6 +23,17 @@ void Require(bool condition, const char* what) {
   if (condition) return;
   std::perror(what);
   std::abort();
+}
+
+// Around every payload: it stays aligned, and the stamps of its frame fit.
+constexpr uint64_t kFrameRoom = 64;
+
+uint64_t Aligned(uint64_t offset) { return (offset + 63) / 64 * 64; }
+
+// Of memory that a one-sided reader may be reading meanwhile, as it may: TSan would say so.
+__attribute__((no_sanitize("thread"))) void Overwrite(volatile std::byte* at, uint64_t nbytes,
+                                                      std::byte value) {
+  for (uint64_t i = 0; i < nbytes; ++i) at[i] = value;
 }
 
 // Bytes that tell one lease from another and one place in it from another.
@@ -37,13 +49,15 @@ void FillPattern(std::span<std::byte> bytes, uint64_t seed) {
 
 }  // namespace
 
-FakeLeaseSource::FakeLeaseSource(const Options& options) : options_(options) {
+FakeLeaseSource::FakeLeaseSource(const Options& options)
+    : options_(options),
+      size_(Aligned(options.arena_bytes) + options.max_leases * 2 * kFrameRoom),
+      used_(kFrameRoom) {
   memfd_.Reset(::memfd_create("tensorferry-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   Require(static_cast<bool>(memfd_), "memfd_create");
-  const off_t size = static_cast<off_t>(options_.arena_bytes);
+  const off_t size = static_cast<off_t>(size_);
   Require(::ftruncate(memfd_.get(), size) == 0, "ftruncate");
-  void* data =
-      ::mmap(nullptr, options_.arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd_.get(), 0);
+  void* data = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, memfd_.get(), 0);
   Require(data != MAP_FAILED, "mmap");
   data_ = static_cast<std::byte*>(data);
   Require(
@@ -53,11 +67,11 @@ FakeLeaseSource::FakeLeaseSource(const Options& options) : options_(options) {
   instance_[0] = options_.instance;
 }
 
-FakeLeaseSource::~FakeLeaseSource() { ::munmap(data_, options_.arena_bytes); }
+FakeLeaseSource::~FakeLeaseSource() { ::munmap(data_, size_); }
 
 ArenaView FakeLeaseSource::arena() const {
   return {.data = data_,
-          .size = options_.arena_bytes,
+          .size = size_,
           .memfd = memfd_.get(),
           .max_leases = options_.max_leases,
           .instance = instance_};
@@ -71,13 +85,16 @@ PublishedLease FakeLeaseSource::Add(uint64_t nbytes) {
   lease.ref.token.fill(static_cast<uint8_t>(0xa0 + entries_.size()));
   lease.payload_offset = used_;
   lease.nbytes = nbytes;
-  if (entries_.size() == options_.max_leases || nbytes > options_.arena_bytes - used_) {
+  if (entries_.size() == options_.max_leases || nbytes > size_ - kFrameRoom - used_) {
     std::fprintf(stderr, "FakeLeaseSource: no room for a lease of %llu bytes; raise its options\n",
                  static_cast<unsigned long long>(nbytes));
     std::abort();
   }
-  used_ = std::min(options_.arena_bytes, (used_ + nbytes + 63) / 64 * 64);
+  used_ = Aligned(used_ + nbytes + wire::kFrameStampBytes) + kFrameRoom;
   FillPattern({data_ + lease.payload_offset, nbytes}, lease.ref.generation);
+  std::byte* const frame = data_ + lease.payload_offset - wire::kFrameStampBytes;
+  wire::WriteFrameHeader(frame, lease.ref.generation);
+  wire::WriteFrameTrailer(frame, nbytes, lease.ref.generation);
   entries_.push_back({lease});
   return lease;
 }
@@ -102,6 +119,15 @@ void FakeLeaseSource::End(const wire::LeaseRef& ref) {
   entries_.at(ref.id).readable = false;
 }
 
+void FakeLeaseSource::Reuse(const PublishedLease& lease) {
+  End(lease.ref);
+  std::byte* const payload = data_ + lease.payload_offset;
+  Overwrite(payload - wire::kFrameStampBytes, wire::kFrameStampBytes, std::byte{0});
+  Overwrite(payload + lease.nbytes, wire::kFrameStampBytes, std::byte{0});
+  (void)stamps_sealed_.exchange(true);
+  Overwrite(payload, lease.nbytes, std::byte{0xdd});
+}
+
 int FakeLeaseSource::pins() const {
   std::lock_guard lock(mutex_);
   return pins_;
@@ -110,6 +136,11 @@ int FakeLeaseSource::pins() const {
 uint64_t FakeLeaseSource::opens() const {
   std::lock_guard lock(mutex_);
   return opens_;
+}
+
+uint64_t FakeLeaseSource::locates() const {
+  std::lock_guard lock(mutex_);
+  return locates_;
 }
 
 std::vector<wire::LeaseRef> FakeLeaseSource::done() const {
@@ -138,9 +169,8 @@ bool FakeLeaseSource::WaitUntil(const std::function<bool()>& condition) const {
   return true;
 }
 
-absl::StatusOr<PinnedBytes> FakeLeaseSource::Open(const wire::LeaseRef& ref, uint64_t offset,
-                                                  uint64_t length) {
-  std::lock_guard lock(mutex_);
+absl::StatusOr<PublishedLease> FakeLeaseSource::Readable(const wire::LeaseRef& ref, uint64_t offset,
+                                                         uint64_t length) const {
   if (ref.id >= entries_.size() || !entries_[ref.id].readable ||
       entries_[ref.id].lease.ref.generation != ref.generation) {
     return MakeError(Reason::kLeaseEnded, StrCat("lease ", ref.id));
@@ -152,10 +182,29 @@ absl::StatusOr<PinnedBytes> FakeLeaseSource::Open(const wire::LeaseRef& ref, uin
   if (offset > lease.nbytes || length > lease.nbytes - offset) {
     return MakeError(Reason::kOutOfRange, StrCat("lease ", ref.id, " has ", lease.nbytes));
   }
+  return lease;
+}
+
+absl::StatusOr<PinnedBytes> FakeLeaseSource::Open(const wire::LeaseRef& ref, uint64_t offset,
+                                                  uint64_t length) {
+  std::lock_guard lock(mutex_);
+  const absl::StatusOr<PublishedLease> lease = Readable(ref, offset, length);
+  if (!lease.ok()) return lease.status();
   ++pins_;
   ++opens_;
   changed_.notify_all();
-  return PinnedBytes({data_ + lease.payload_offset + offset, length}, [this] { Unpin(); });
+  return PinnedBytes({data_ + lease->payload_offset + offset, length}, [this] { Unpin(); });
+}
+
+absl::StatusOr<std::span<const std::byte>> FakeLeaseSource::Locate(const wire::LeaseRef& ref,
+                                                                   uint64_t offset,
+                                                                   uint64_t length) {
+  std::lock_guard lock(mutex_);
+  const absl::StatusOr<PublishedLease> lease = Readable(ref, offset, length);
+  if (!lease.ok()) return lease.status();
+  ++locates_;
+  changed_.notify_all();
+  return BytesOf(*lease);
 }
 
 void FakeLeaseSource::Unpin() {

@@ -15,6 +15,7 @@
 #ifndef TENSORFERRY_ENGINE_ENGINE_TESTING_H_
 #define TENSORFERRY_ENGINE_ENGINE_TESTING_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -53,15 +54,19 @@ class FakeLeaseSource : public LeaseSource {
   // A memfd, sealed as the real one is.
   ArenaView arena() const;
 
-  // A readable lease, filled with a pattern of its own, 64-byte aligned. The arena is never reused.
+  // A readable lease, filled with a pattern of its own, 64-byte aligned, with the stamps of its
+  // frame around it. The arena is never reused by itself.
   PublishedLease Add(uint64_t nbytes);
   std::span<std::byte> BytesOf(const PublishedLease& lease) const;
   wire::Descriptor DescriptorOf(const PublishedLease& lease, std::vector<wire::Way> ways) const;
   // Open refuses it from now on.
   void End(const wire::LeaseRef& ref);
+  // Ends it, and makes its memory another lease's, as an exporter does: the stamps go first.
+  void Reuse(const PublishedLease& lease);
 
   int pins() const;                          // ranges open at this moment
   uint64_t opens() const;                    // granted since the start
+  uint64_t locates() const;                  // the same of Locate
   std::vector<wire::LeaseRef> done() const;  // calls of Done, in order
   std::vector<int64_t> done_keys() const;    // calls of DoneByKey, in order
   std::vector<wire::LeaseRef> quiesced() const;
@@ -70,6 +75,8 @@ class FakeLeaseSource : public LeaseSource {
 
   absl::StatusOr<PinnedBytes> Open(const wire::LeaseRef& ref, uint64_t offset,
                                    uint64_t length) override;
+  absl::StatusOr<std::span<const std::byte>> Locate(const wire::LeaseRef& ref, uint64_t offset,
+                                                    uint64_t length) override;
   void Done(const wire::LeaseRef& ref) override;
   bool DoneByKey(int64_t key) override;
   void Quiesced(const wire::LeaseRef& ref) override;
@@ -80,8 +87,13 @@ class FakeLeaseSource : public LeaseSource {
     bool readable = true;
   };
   void Unpin();
+  // With mutex_: the readable lease that a reader may have this range of.
+  absl::StatusOr<PublishedLease> Readable(const wire::LeaseRef& ref, uint64_t offset,
+                                          uint64_t length) const;
 
   const Options options_;
+  std::atomic<bool> stamps_sealed_ = false;
+  const uint64_t size_;  // its arena_bytes, and room for frames
   UniqueFd memfd_;
   std::byte* data_ = nullptr;
   wire::InstanceId instance_ = {};
@@ -92,6 +104,7 @@ class FakeLeaseSource : public LeaseSource {
   uint64_t used_ = 0;
   int pins_ = 0;
   uint64_t opens_ = 0;
+  uint64_t locates_ = 0;
   std::vector<wire::LeaseRef> done_;
   std::vector<int64_t> done_keys_;
   std::vector<wire::LeaseRef> quiesced_;

@@ -64,6 +64,12 @@ class LeaseSource {
   // A reader begins. kLeaseEnded, kBadToken, kOutOfRange.
   virtual absl::StatusOr<PinnedBytes> Open(const wire::LeaseRef& ref, uint64_t offset,
                                            uint64_t length) = 0;
+  // The same of a reader that fetches by itself, from an engine that is one_sided(): where the whole
+  // payload lies, between the stamps of its frame (wire/frame.h). Nothing is pinned. Both stamps go
+  // before the memory is another lease's, and it rests after a lease that ended before its readers
+  // were done.
+  virtual absl::StatusOr<std::span<const std::byte>> Locate(const wire::LeaseRef& ref,
+                                                            uint64_t offset, uint64_t length) = 0;
   // A reader has all its bytes.
   virtual void Done(const wire::LeaseRef& ref) = 0;
   // The same by the lease's key alone, as SMG's workers say it. False when no readable lease has
@@ -95,20 +101,22 @@ class ExportEngine {
   // "tcp", "local", …: the label used everywhere.
   virtual std::string_view transport() const = 0;
   virtual absl::Status Start(const ArenaView& arena, LeaseSource* leases) = 0;
-  // How readers reach this engine, for descriptors; of a one-sided one, with the address of the
+  // How readers reach this engine, for descriptors; of one for SMG's, with the address of the
   // arena's start. Only after Start.
   virtual wire::Way way() const = 0;
 
-  // A lease may be read from now on. Two-sided engines hear of every one; a one-sided engine when a
-  // descriptor for its readers is made, if ever.
+  // A lease may be read from now on. Engines hear of every one; one for SMG's workers when a
+  // descriptor for them is made, if ever.
   virtual void Publish(const PublishedLease& lease) = 0;
   // False: still being read, Quiesced will follow. Also for leases that were not published here:
   // true.
   virtual bool Retire(const wire::LeaseRef& ref) = 0;
 
-  // Readers fetch without this process taking part, so that memory must rest after a lease that
-  // ended before its readers were done.
+  // Readers may fetch without this process taking part: frames are written, and memory must rest
+  // after a lease that ended before its readers were done.
   virtual bool one_sided() const { return false; }
+  // SMG's workers read from it: its way is in their descriptors, and not in ours.
+  virtual bool for_smg() const { return false; }
   // Its way stands before the others' in descriptors: over hardware that beats sockets.
   virtual bool preferred() const { return false; }
   // How often that which readers connect to has been started: what a reader learned of an earlier one

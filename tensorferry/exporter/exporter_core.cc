@@ -147,9 +147,7 @@ Staged ExporterCore::Stage(uint64_t nbytes) {
   if (state->block) {
     if (one_sided_) {
       // A reader with an old descriptor of this memory must not find a frame that looks whole.
-      std::byte* frame = state->bytes.data() - wire::kFrameStampBytes;
-      wire::WriteFrameHeader(frame, 0);
-      wire::WriteFrameTrailer(frame, nbytes, 0);
+      Poison(state->block->payload_offset, nbytes);
       SealStamps();
     }
     return Staged(std::move(state));
@@ -223,7 +221,7 @@ Lease ExporterCore::Publish(std::unique_ptr<Staged::State> staged, const Publish
     const std::shared_lock<std::shared_mutex> engines_lock(engines_mu_);
     for (size_t i = 0; i < slots_.size(); ++i) {
       const Slot& slot = slots_[i];
-      if (!slot.runs || slot.engine->one_sided()) continue;
+      if (!slot.runs || slot.engine->for_smg()) continue;
       slot.engine->Publish({.ref = lease->ref,
                             .payload_offset = staged->block->payload_offset,
                             .nbytes = lease->bytes.size()});
@@ -273,7 +271,7 @@ absl::StatusOr<std::string> ExporterCore::EncodeDescriptor(const Lease::State& l
 
 absl::StatusOr<std::string> ExporterCore::EncodeSmgDescriptor(const Lease::State& lease) {
   const std::shared_lock<std::shared_mutex> engines_lock(engines_mu_);
-  const Slot* const slot = OneSidedSlot();
+  const Slot* const slot = SmgSlot();
   if (slot == nullptr) {
     return MakeError(Reason::kLaneOff,
                      "this exporter runs no engine that SMG's workers can read from");
@@ -296,6 +294,12 @@ absl::StatusOr<std::string> ExporterCore::EncodeSmgDescriptor(const Lease::State
   d.gen = lease.ref.generation;
   d.key = lease.key;
   return wire::EncodeSmgDescriptor(d);
+}
+
+void ExporterCore::Poison(uint64_t payload_offset, uint64_t nbytes) {
+  std::byte* const frame = At(payload_offset) - wire::kFrameStampBytes;
+  wire::WriteFrameHeader(frame, 0);
+  wire::WriteFrameTrailer(frame, nbytes, 0);
 }
 
 void ExporterCore::SealStamps() {
@@ -322,7 +326,7 @@ void ExporterCore::ReadersAreDone(uint64_t id) {
 
 uint64_t ExporterCore::smg_epoch() const {
   const std::shared_lock<std::shared_mutex> engines_lock(engines_mu_);
-  const Slot* const slot = OneSidedSlot();
+  const Slot* const slot = SmgSlot();
   return slot == nullptr ? 0 : slot->engine->epoch();
 }
 
@@ -401,6 +405,17 @@ absl::StatusOr<engine::PinnedBytes> ExporterCore::Open(const wire::LeaseRef& ref
   });
 }
 
+absl::StatusOr<std::span<const std::byte>> ExporterCore::Locate(const wire::LeaseRef& ref,
+                                                                uint64_t offset, uint64_t length) {
+  std::unique_lock<std::mutex> lock(mu_);
+  if (book_.NextDeadline() <= Now()) book_.Advance(Now());
+  const absl::StatusOr<arena::LeaseBlock> block = book_.Locate(ref, offset, length);
+  Settle(std::move(lock));
+  Count(options_.metrics, Metric::kLeaseReads, {block.status()});
+  if (!block.ok()) return block.status();
+  return std::span<const std::byte>(At(block->payload_offset), block->nbytes);
+}
+
 void ExporterCore::Done(const wire::LeaseRef& ref) {
   std::unique_lock<std::mutex> lock(mu_);
   // A reader of a lease that has ended since is no news.
@@ -433,17 +448,17 @@ void ExporterCore::Settle(std::unique_lock<std::mutex> lock) {
   bool ended = false;
   for (const arena::Effect& e : effects) {
     switch (e.kind) {
-      case arena::Effect::Kind::kPoison: {
-        std::byte* frame = At(e.payload_offset) - wire::kFrameStampBytes;
-        wire::WriteFrameHeader(frame, 0);
-        wire::WriteFrameTrailer(frame, e.nbytes, 0);
+      case arena::Effect::Kind::kPoison:
+        Poison(e.payload_offset, e.nbytes);
         break;
-      }
       case arena::Effect::Kind::kEnded:
         ended = true;
         if (options_.metrics) CountEnd(e);
         break;
       case arena::Effect::Kind::kFreed:
+        // Whose readers all were done did not rest, and one who reads it again by itself must see
+        // that it is another's by now: its stamps need not lie where those of the next lease do.
+        if (one_sided_) Poison(e.payload_offset, e.nbytes);
         break;
     }
   }

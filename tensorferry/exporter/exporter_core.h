@@ -62,6 +62,8 @@ class ExporterCore final : public engine::LeaseSource,
   // engine::LeaseSource
   absl::StatusOr<engine::PinnedBytes> Open(const wire::LeaseRef& ref, uint64_t offset,
                                            uint64_t length) override;
+  absl::StatusOr<std::span<const std::byte>> Locate(const wire::LeaseRef& ref, uint64_t offset,
+                                                    uint64_t length) override;
   void Done(const wire::LeaseRef& ref) override;
   bool DoneByKey(int64_t key) override;
   void Quiesced(const wire::LeaseRef& ref) override;
@@ -76,7 +78,7 @@ class ExporterCore final : public engine::LeaseSource,
     std::unique_ptr<engine::ExportEngine> engine;
     bool runs = false;
     absl::Status status;           // why it does not
-    std::optional<wire::Way> way;  // of a two-sided one that runs
+    std::optional<wire::Way> way;  // of one that runs, and is not for_smg
   };
   using Slots = std::vector<Slot>;
 
@@ -89,7 +91,7 @@ class ExporterCore final : public engine::LeaseSource,
   void StartInBackground();
   // With engines_mu_: whether the engine in this place may be named in the lease's descriptor.
   bool Serves(size_t place, const Lease::State& lease) const;
-  const Slot* OneSidedSlot() const;
+  const Slot* SmgSlot() const;
   Instant Now() const { return clock_->Now(); }
   std::byte* At(uint64_t offset) const { return mapping_->data() + offset; }
 
@@ -99,6 +101,8 @@ class ExporterCore final : public engine::LeaseSource,
   // A lease has ended; with mu_ held.
   void CountEnd(const arena::Effect& ended);
   void ShowGauges(Gauges* gauges) const;
+  // Takes both stamps from the memory at this offset.
+  void Poison(uint64_t payload_offset, uint64_t nbytes);
   // Stores of stamps before this are seen before stores of payload after it, and the other way
   // round.
   void SealStamps();
@@ -162,7 +166,7 @@ struct Lease::State {
   bool wants_done = false;
   std::optional<uint64_t> checksum;
   uint64_t payload_offset = 0;  // of one in the arena
-  uint64_t served_by = 0;       // two-sided engines, a bit for each place
+  uint64_t served_by = 0;       // engines but those for_smg, a bit for each place
 };
 
 }  // namespace tensorferry

@@ -101,7 +101,7 @@ absl::Status ExporterCore::RunEngine(Slot* slot) {
                                             this);
   if (!status.ok()) return status;
   const std::unique_lock<std::shared_mutex> lock(engines_mu_);
-  if (!slot->engine->one_sided()) slot->way = slot->engine->way();
+  if (!slot->engine->for_smg()) slot->way = slot->engine->way();
   slot->status = absl::OkStatus();
   slot->runs = true;
   engine_started_.notify_all();
@@ -144,9 +144,9 @@ bool ExporterCore::Serves(size_t place, const Lease::State& lease) const {
   return slots_[place].runs && (lease.served_by >> place & 1) != 0;
 }
 
-const ExporterCore::Slot* ExporterCore::OneSidedSlot() const {
+const ExporterCore::Slot* ExporterCore::SmgSlot() const {
   for (const Slot& slot : slots_) {
-    if (slot.runs && slot.engine->one_sided()) return &slot;
+    if (slot.runs && slot.engine->for_smg()) return &slot;
   }
   return nullptr;
 }
@@ -164,7 +164,7 @@ std::vector<std::string> ExporterCore::TransportsOf(const Lease::State& lease) c
   const std::shared_lock<std::shared_mutex> lock(engines_mu_);
   std::vector<std::string> out;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (Serves(i, lease) || (slots_[i].runs && slots_[i].engine->one_sided())) {
+    if (Serves(i, lease) || (slots_[i].runs && slots_[i].engine->for_smg())) {
       out.push_back(slots_[i].transport);
     }
   }

@@ -187,6 +187,69 @@ TEST(ExporterTest, StagedMemoryShowsNoWholeFrame) {
   EXPECT_NE(engine->StampAt(smg.slot_addr), smg.gen);
 }
 
+// What ucx does for a reader that fetches by itself.
+TEST(ExporterTest, MemoryThatAReaderWasToldOfShowsWhenItIsAnothers) {
+  OneSidedEngine* engine = nullptr;
+  ExporterForTest gateway(OneSidedEngine::Into(&engine));
+  const auto pattern = Pattern(5000, 1);
+  Lease lease = gateway->Export(pattern, {.readers = 1});
+  const wire::LeaseRef ref = Decode(lease).lease;
+  const auto located = engine->leases->Locate(ref, 7, 100);
+  ASSERT_TRUE(located.ok()) << located.status();
+  EXPECT_TRUE(std::ranges::equal(*located, pattern)) << "the whole payload";
+  const auto header = reinterpret_cast<uintptr_t>(located->data()) - 8;
+  const uintptr_t trailer = header + 8 + 5000;
+  EXPECT_EQ(engine->StampAt(header), ref.generation);
+  EXPECT_EQ(engine->StampAt(trailer), ref.generation);
+  EXPECT_EQ(ReasonOf(engine->leases->Locate(ref, 1, 5000).status()), Reason::kOutOfRange);
+
+  engine->leases->Done(ref);
+  EXPECT_EQ(ReasonOf(engine->leases->Locate(ref, 0, 1).status()), Reason::kLeaseEnded);
+  lease = Lease();
+  EXPECT_EQ(gateway->stats().resting_bytes, 0U) << "its reader was heard";
+  EXPECT_EQ(engine->StampAt(header), 0U);
+  EXPECT_EQ(engine->StampAt(trailer), 0U) << "the next lease's stamps may lie elsewhere";
+
+  lease = gateway->Export(pattern, {.readers = 1});
+  ASSERT_TRUE(engine->leases->Locate(Decode(lease).lease, 0, 5000).ok());
+  lease = Lease();  // its RPC broke: somebody may be reading
+  EXPECT_GT(gateway->stats().resting_bytes, 0U);
+}
+
+// Like ucx with get: one-sided, and none of SMG's.
+class GetEngine final : public engine::ExportEngine {
+ public:
+  std::string_view transport() const override { return "ucx"; }
+  absl::Status Start(const engine::ArenaView&, engine::LeaseSource*) override {
+    return absl::OkStatus();
+  }
+  wire::Way way() const override {
+    return wire::NetWay{wire::NetWay::Kind::kUcx, {*SocketAddress::Parse("127.0.0.1:1")}, true};
+  }
+  void Publish(const engine::PublishedLease& lease) override { published.push_back(lease); }
+  bool Retire(const wire::LeaseRef&) override { return true; }
+  bool one_sided() const override { return true; }
+  std::vector<engine::PublishedLease> published;
+};
+
+TEST(ExporterTest, AOneSidedEngineThatIsNotForSmgIsNamedInOurDescriptors) {
+  auto made = std::make_unique<GetEngine>();
+  GetEngine* const engine = made.get();
+  ExporterOptions options{.arena_bytes = 1 << 20};
+  options.engines.push_back(std::move(made));
+  const auto exporter = Exporter::Create(std::move(options));
+  ASSERT_TRUE(exporter.ok()) << exporter.status();
+  const auto pattern = Pattern(100, 1);
+  const Lease lease = (*exporter)->Export(pattern, {});
+  const wire::Descriptor descriptor = Decode(lease);
+  ASSERT_EQ(descriptor.ways.size(), 1U);
+  EXPECT_TRUE(std::get<wire::NetWay>(descriptor.ways[0]).one_sided);
+  EXPECT_EQ(engine->published.size(), 1U);
+  EXPECT_THAT(lease.transports(), ElementsAre("ucx"));
+  EXPECT_EQ(ReasonOf(lease.SmgDescriptor().status()), Reason::kLaneOff);
+  EXPECT_EQ((*exporter)->smg_epoch(), 0U);
+}
+
 TEST(ExporterTest, WithoutSuchAnEngineThereIsNoSmgDescriptor) {
   ExporterForTest gateway;
   const Lease lease = gateway->Export(Pattern(10, 1), {});

@@ -60,6 +60,7 @@ class OneSidedEngine final : public engine::ExportEngine {
   void Publish(const engine::PublishedLease& lease) override { published.push_back(lease.ref); }
   bool Retire(const wire::LeaseRef& ref) override;
   bool one_sided() const override { return true; }
+  bool for_smg() const override { return true; }
   uint64_t epoch() const override { return agents_started; }
 
   uint64_t StampAt(uint64_t address) const;

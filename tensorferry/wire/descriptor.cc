@@ -26,6 +26,7 @@ constexpr uint8_t kWantsDone = 2;
 constexpr uint8_t kAllFlags = kHasChecksum | kWantsDone;
 
 constexpr uint8_t kLocalKind = 1;
+constexpr uint8_t kGetKind = 4;
 constexpr size_t kMaxWays = 8;
 constexpr size_t kMaxAddresses = 8;
 constexpr size_t kMaxSocketPath = 107;  // sun_path without its NUL
@@ -73,6 +74,9 @@ absl::Status Validate(const NetWay& way) {
     return Bad(way.addresses.size(), " ", KindName(way.kind), " addresses, not 1 to ",
                kMaxAddresses);
   }
+  if (way.one_sided && way.kind != NetWay::Kind::kUcx) {
+    return Bad("a ", KindName(way.kind), " way says that readers may fetch by themselves");
+  }
   for (const SocketAddress& address : way.addresses) {
     if (absl::Status s = address.CheckDialable(); !s.ok()) return Annotate(s, "descriptor");
   }
@@ -111,6 +115,11 @@ uint8_t KindNumber(const Stock&) {
   return 0;
 }
 
+bool IsOneSided(const Way& way) {
+  const auto* net = std::get_if<NetWay>(&way);
+  return net != nullptr && net->one_sided;
+}
+
 uint8_t KindNumber(const LocalWay&) { return kLocalKind; }
 uint8_t KindNumber(const NetWay& way) { return static_cast<uint8_t>(way.kind); }
 
@@ -141,8 +150,8 @@ absl::StatusOr<Way> DecodeNetWay(NetWay::Kind kind, Reader body) {
   return way;
 }
 
-// None for a kind that is not known.
-absl::StatusOr<std::optional<Way>> DecodeWay(Reader* in) {
+// Adds nothing for a kind that is not known.
+absl::Status DecodeWay(Reader* in, std::vector<Way>* ways) {
   const uint8_t kind = in->U8();
   const bool padded = in->Zeros(1);
   const uint16_t length = in->U16();
@@ -158,12 +167,20 @@ absl::StatusOr<std::optional<Way>> DecodeWay(Reader* in) {
     case static_cast<uint8_t>(NetWay::Kind::kUcx):
       way = DecodeNetWay(static_cast<NetWay::Kind>(kind), body);
       break;
+    case kGetKind: {
+      auto* const net = ways->empty() ? nullptr : std::get_if<NetWay>(&ways->back());
+      if (net == nullptr || net->one_sided) return Bad("a get way without a ucx way before it");
+      if (length != 0) return Bad("a get way of ", length, " bytes, not 0");
+      net->one_sided = true;
+      return Validate(*net);
+    }
     default:
-      return std::nullopt;
+      return absl::OkStatus();
   }
   if (!way.ok()) return way.status();
   if (absl::Status s = Validate(*way); !s.ok()) return s;
-  return *std::move(way);
+  ways->push_back(*std::move(way));
+  return absl::OkStatus();
 }
 
 // That the bytes are a whole and unchanged descriptor of our version.
@@ -218,7 +235,8 @@ std::string WayText(const NetWay& way) {
   const auto address_text = [](std::string* out, const SocketAddress& address) {
     StrAppend(out, address.ToString());
   };
-  return StrCat(KindName(way.kind), " ", absl::StrJoin(way.addresses, ", ", address_text));
+  return StrCat(KindName(way.kind), " ", absl::StrJoin(way.addresses, ", ", address_text),
+                way.one_sided ? " (and get)" : "");
 }
 
 std::string WayText(const SmgDescriptor& way) {
@@ -233,9 +251,8 @@ std::string WayText(const FileWay& way) {
 
 absl::StatusOr<std::string> EncodeDescriptor(const Descriptor& d) {
   if (d.lease.generation == 0) return Bad("generation 0 does not exist");
-  if (d.ways.empty() || d.ways.size() > kMaxWays) {
-    return Bad(d.ways.size(), " ways, not 1 to ", kMaxWays);
-  }
+  const auto ways = d.ways.size() + static_cast<size_t>(std::ranges::count_if(d.ways, IsOneSided));
+  if (ways == 0 || ways > kMaxWays) return Bad(ways, " ways, not 1 to ", kMaxWays);
   std::array<std::byte, kMaxDescriptorBytes> buffer;
   Writer to(buffer);
   to.Text(kDescriptorMagic);
@@ -243,7 +260,7 @@ absl::StatusOr<std::string> EncodeDescriptor(const Descriptor& d) {
   to.U8(static_cast<uint8_t>((d.checksum ? kHasChecksum : 0) | (d.wants_done ? kWantsDone : 0)));
   std::byte* const total = buffer.data() + to.written();
   to.Zeros(2);
-  to.U8(static_cast<uint8_t>(d.ways.size()));
+  to.U8(static_cast<uint8_t>(ways));
   to.Zeros(1);
   to.Bytes(d.instance);
   to.U64(d.lease.id);
@@ -261,6 +278,10 @@ absl::StatusOr<std::string> EncodeDescriptor(const Descriptor& d) {
     const size_t start = to.written();
     std::visit([&](const auto& w) { EncodeBody(w, &to); }, way);
     StoreLe(length, static_cast<uint16_t>(to.written() - start));
+    if (IsOneSided(way)) {
+      to.U8(kGetKind);
+      to.Zeros(3);
+    }
   }
   StoreLe(total, static_cast<uint16_t>(to.written() + kCheckBytes));
   to.U32(Check(std::span(buffer).first(to.written())));
@@ -293,9 +314,7 @@ absl::StatusOr<Descriptor> DecodeDescriptor(std::span<const std::byte> bytes) {
     return Bad("carries a checksum and says that it has none");
   }
   for (int i = 0; i < ways; ++i) {
-    auto way = DecodeWay(&in);
-    if (!way.ok()) return way.status();
-    if (way->has_value()) d.ways.push_back(**std::move(way));
+    if (absl::Status s = DecodeWay(&in, &d.ways); !s.ok()) return s;
   }
   if (in.remaining() > 0) return Bad(in.remaining(), " bytes behind the last way");
   return d;

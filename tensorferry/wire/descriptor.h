@@ -14,6 +14,7 @@
 //   checksum u64; then per way: kind u8 | zero u8 | length u16 | body
 //     kind 1, local: boot id[16] | path of the socket, to the end
 //     kind 2, tcp, and 3, ucx: per address: family u8 (4 or 6) | zero u8 | port u16 | 4 or 16 bytes
+//     kind 4, get, right behind a ucx way: no body; readers may also fetch by themselves there
 //   and last, over all before it, the low half of XXH3 as u32, so that a byte flipped on the way is
 //   a bad descriptor and not a stranger's lease
 // (see docs/wire.md for every field). The token is as secret as the channel that carries it:
@@ -63,6 +64,9 @@ struct NetWay {
   enum class Kind : uint8_t { kTcp = 2, kUcx = 3 };
   Kind kind = Kind::kTcp;
   std::vector<SocketAddress> addresses;  // 1 to 8
+  // Of kUcx: it also tells where a lease lies, for readers that fetch by themselves. A way of its own
+  // on the wire, which readers that do not know it skip.
+  bool one_sided = false;
   friend bool operator==(const NetWay&, const NetWay&) = default;
 };
 

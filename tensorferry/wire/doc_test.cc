@@ -15,6 +15,7 @@
 #include "tensorferry/wire/notification.h"
 #include "tensorferry/wire/smg_descriptor.h"
 #include "tensorferry/wire/tcp_messages.h"
+#include "tensorferry/wire/ucx_location.h"
 
 namespace tensorferry::wire {
 namespace {
@@ -48,7 +49,7 @@ LeaseRef Lease() {
 
 TEST(WireDocTest, RowsOfEveryTableFollowEachOther) {
   const WireDoc doc = ReadWireDoc();
-  ASSERT_THAT(doc.tables, SizeIs(13));
+  ASSERT_THAT(doc.tables, SizeIs(14));
   for (const DocTable& table : doc.tables) {
     uint64_t expected = 0;
     for (const DocRow& row : table) {
@@ -62,7 +63,7 @@ TEST(WireDocTest, RowsOfEveryTableFollowEachOther) {
 
 TEST(WireDocTest, LinesOfEveryExampleAreTheRowsOfItsTable) {
   const WireDoc doc = ReadWireDoc();
-  ASSERT_THAT(doc.examples, SizeIs(11));
+  ASSERT_THAT(doc.examples, SizeIs(12));
   for (const auto& [name, example] : doc.examples) {
     SCOPED_TRACE(name);
     if (!example.table) {
@@ -140,6 +141,14 @@ TEST(WireDocTest, TcpAnswer) {
   const std::string bytes = DocExample("tcp_answer");
   EXPECT_EQ(Hex(bytes), Hex(EncodeTcpAnswer(a)));
   EXPECT_EQ(*DecodeTcpAnswer(Fixed<kTcpAnswerBytes>(bytes)), a);
+}
+
+TEST(WireDocTest, UcxLocation) {
+  const UcxLocation location = {
+      .address = 0x7f5500000040, .nbytes = 1204224, .remote_key = std::vector<std::byte>(9)};
+  const std::string bytes = DocExample("ucx_location");
+  EXPECT_EQ(Hex(bytes), Hex(AsText(EncodeUcxLocation(location))));
+  EXPECT_EQ(*DecodeUcxLocation(AsBytes(bytes)), location);
 }
 
 TEST(WireDocTest, LocalWelcome) {

@@ -47,7 +47,8 @@ absl::StatusOr<TcpRequest> DecodeTcpRequest(std::span<const std::byte, kTcpReque
   r.deadline_ms = in.U32();
   padded &= in.Zeros(12);
   r.kind = static_cast<TcpRequest::Kind>(kind);
-  if (r.kind != TcpRequest::Kind::kRead && r.kind != TcpRequest::Kind::kDone) {
+  if (kind < static_cast<uint16_t>(TcpRequest::Kind::kRead) ||
+      kind > static_cast<uint16_t>(TcpRequest::Kind::kLocate)) {
     return MakeError(Reason::kProtocol, StrCat("tcp request of unknown kind ", kind));
   }
   if (!padded) return MakeError(Reason::kProtocol, "tcp request: its padding is not zero");

@@ -1,7 +1,7 @@
-// Messages of engine/tcp, fixed size, little-endian.
+// Messages of engine/tcp, fixed size, little-endian; engine/ucx has the same, and `locate`.
 //
 // The puller sends requests, the exporter answers reads in order on the same connection:
-//   request (96 bytes): magic "TFQ1" | kind u16 (1 read, 2 done) | zero u16 | request u64 |
+//   request (96 bytes): magic "TFQ1" | kind u16 (1 read, 2 done, 3 locate) | zero u16 | request u64 |
 //     instance[16] | lease u64 | generation u64 | token[16] | offset u64 | length u64 |
 //     deadline_ms u32 (what is left of the pull's time; 0: no deadline) | zero u32 | zero u64
 //   answer (32 bytes): magic "TFA1" | status u16 (0: payload follows; else a Reason's number) |
@@ -25,7 +25,11 @@ inline constexpr size_t kTcpRequestBytes = 96;
 inline constexpr size_t kTcpAnswerBytes = 32;
 
 struct TcpRequest {
-  enum class Kind : uint16_t { kRead = 1, kDone = 2 };
+  enum class Kind : uint16_t {
+    kRead = 1,
+    kDone = 2,
+    kLocate = 3,  // over ucx alone: see wire/ucx_location.h
+  };
   Kind kind = Kind::kRead;
   uint64_t request = 0;
   InstanceId instance = {};

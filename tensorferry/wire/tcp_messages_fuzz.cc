@@ -1,6 +1,7 @@
-// Requests and answers of engine/tcp: what decodes encodes to the very same bytes.
+// Requests and answers of engine/tcp, and locations of engine/ucx: what decodes encodes to the very same bytes.
 #include "tensorferry/base/fuzz_testing.h"
 #include "tensorferry/wire/tcp_messages.h"
+#include "tensorferry/wire/ucx_location.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tensorferry::wire;
@@ -17,5 +18,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     // Otherwise a reader would take the next answer for a payload.
     if (decoded.ok()) tensorferry::Require(decoded->status == 0 || decoded->length == 0);
   }
+  RequireRoundTrip(DecodeUcxLocation(bytes), bytes, EncodeUcxLocation);
   return 0;
 }

@@ -6,7 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from ferry import Event, Result, Running, exporter, make_file, pull_arguments, run, sha256, wait_until
+from ferry import (
+    Event,
+    Result,
+    Running,
+    established,
+    exporter,
+    make_file,
+    pull_arguments,
+    run,
+    sha256,
+    wait_connected,
+)
 
 ENGINES = ["local", "tcp"]
 
@@ -172,19 +183,8 @@ def test_a_gateway_restarted_at_the_same_address(command: Path, tmp_path: Path, 
             gateway.wait()
 
 
-def established(port: int) -> bool:
-    text = Path("/proc/net/tcp").read_text()
-    wanted = f":{port:04X} 01"
-    return any(wanted in " ".join(line.split()[2:4]) for line in text.splitlines()[1:])
-
-
 def start_pull(command: Path, exported: Event, *more: str) -> Running:
     return Running(command, *pull_arguments(exported, *more))
-
-
-def wait_connected(gateway: Running) -> None:
-    port = int(gateway.listen.rpartition(":")[2])
-    wait_until(lambda: established(port), "a connection")
 
 
 def test_a_gateway_killed_in_mid_pull(command: Path, tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_gateway_outside_the_allow_list_is_not_dialled(command: Path, tmp_path
         result = pull(command, exported, "--allow", "192.0.2.0/24")
         assert result.code == 1
         assert result.row()["code"] == "not_allowed"
-        assert not established(int(gateway.listen.rpartition(":")[2]))
+        assert not established(gateway)
 
 
 def test_bad_addresses_are_named(command: Path) -> None:

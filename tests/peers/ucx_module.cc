@@ -4,9 +4,11 @@
 #include <netinet/in.h>
 #include <ucp/api/ucp.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -29,6 +31,53 @@ ucs_status_t Wait(ucs_status_ptr_t request) {
   }
   ucp_request_free(request);
   return status;
+}
+
+struct Liar {
+  static void OnConnection(ucp_conn_request_h request, void*);
+  static ucs_status_t OnRequest(void*, const void* header, size_t, void*, size_t,
+                                const ucp_am_recv_param_t* param);
+  size_t (*answer)(const void* request, void* header, void* data, size_t room) = nullptr;
+  ucp_context_h context = nullptr;
+  ucp_worker_h worker = nullptr;
+  ucp_listener_h listener = nullptr;
+  std::atomic<bool> stop = false;
+  std::thread thread;
+};
+Liar liar;
+
+void Liar::OnConnection(ucp_conn_request_h request, void*) {
+  ucp_ep_params_t params = {};
+  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+  params.conn_request = request;
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = [](void*, ucp_ep_h, ucs_status_t) {};
+  ucp_ep_h reader = nullptr;
+  (void)ucp_ep_create(liar.worker, &params, &reader);
+}
+
+ucs_status_t Liar::OnRequest(void*, const void* header, size_t, void*, size_t,
+                             const ucp_am_recv_param_t* param) {
+  struct Lie {
+    char header[32] = {};
+    char data[1 << 20] = {};
+  };
+  auto* lie = new Lie();
+  const size_t length = liar.answer(header, lie->header, lie->data, sizeof(lie->data));
+  ucp_request_param_t send = {};
+  send.op_attr_mask =
+      UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  send.flags = UCP_AM_SEND_FLAG_REPLY;
+  send.user_data = lie;
+  send.cb.send = [](void* request, ucs_status_t, void* sent) {
+    ucp_request_free(request);
+    delete static_cast<Lie*>(sent);
+  };
+  const ucs_status_ptr_t sent = ucp_am_send_nbx(param->reply_ep, 2, lie->header,
+                                                sizeof(lie->header), lie->data, length, &send);
+  if (!UCS_PTR_IS_PTR(sent)) delete lie;
+  return UCS_OK;
 }
 
 }  // namespace
@@ -139,6 +188,64 @@ const char* ucx_module_garble(int port, int form) {
   ucp_worker_destroy(stranger);
   ucp_cleanup(own);
   return nullptr;
+}
+
+// A gateway on 127.0.0.1 that answers every request as `answer` says: it is given the request's header, fills the
+// answer's (32 bytes) and its data (at most `room`), and returns how many bytes those are.
+const char* ucx_module_lie(size_t (*answer)(const void* request, void* header, void* data,
+                                            size_t room),
+                           int* port) {
+  liar.answer = answer;
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
+  if (status != UCS_OK) return Failed("ucp_config_read", status);
+  (void)ucp_config_modify(config, "TLS", "tcp");
+  (void)ucp_config_modify(config, "NET_DEVICES", "lo");
+  ucp_params_t params = {};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_AM;
+  status = ucp_init(&params, config, &liar.context);
+  ucp_config_release(config);
+  if (status != UCS_OK) return Failed("ucp_init", status);
+  ucp_worker_params_t worker_params = {};
+  status = ucp_worker_create(liar.context, &worker_params, &liar.worker);
+  if (status != UCS_OK) return Failed("ucp_worker_create", status);
+  ucp_am_handler_param_t handler = {};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
+  handler.id = 1;
+  handler.cb = &Liar::OnRequest;
+  status = ucp_worker_set_am_recv_handler(liar.worker, &handler);
+  if (status != UCS_OK) return Failed("ucp_worker_set_am_recv_handler", status);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ucp_listener_params_t listen = {};
+  listen.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  listen.sockaddr.addr = reinterpret_cast<sockaddr*>(&address);
+  listen.sockaddr.addrlen = sizeof(address);
+  listen.conn_handler.cb = &Liar::OnConnection;
+  status = ucp_listener_create(liar.worker, &listen, &liar.listener);
+  if (status != UCS_OK) return Failed("ucp_listener_create", status);
+  ucp_listener_attr_t attributes = {};
+  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  status = ucp_listener_query(liar.listener, &attributes);
+  if (status != UCS_OK) return Failed("ucp_listener_query", status);
+  *port = ntohs(reinterpret_cast<const sockaddr_in*>(&attributes.sockaddr)->sin_port);
+  liar.stop.store(false);
+  liar.thread = std::thread([] {
+    while (!liar.stop.load()) {
+      if (ucp_worker_progress(liar.worker) == 0) std::this_thread::yield();
+    }
+  });
+  return nullptr;
+}
+
+void ucx_module_lie_no_more() {
+  liar.stop.store(true);
+  liar.thread.join();
+  ucp_listener_destroy(liar.listener);
+  ucp_worker_destroy(liar.worker);
+  ucp_cleanup(liar.context);
 }
 
 const char* ucx_module_version() { return ucp_get_version_string(); }

@@ -25,6 +25,7 @@ class FaultExportEngine final : public ExportEngine, private LeaseSource {
   void Publish(const PublishedLease& lease) override { inner_->Publish(lease); }
   bool Retire(const wire::LeaseRef& ref) override { return inner_->Retire(ref); }
   bool one_sided() const override { return inner_->one_sided(); }
+  bool for_smg() const override { return inner_->for_smg(); }
   uint64_t epoch() const override { return inner_->epoch(); }
 
  private:
@@ -54,6 +55,10 @@ class FaultExportEngine final : public ExportEngine, private LeaseSource {
         break;
     }
     return leases_->Open(ref, offset, length);
+  }
+  absl::StatusOr<std::span<const std::byte>> Locate(const wire::LeaseRef& ref, uint64_t offset,
+                                                    uint64_t length) override {
+    return leases_->Locate(ref, offset, length);
   }
   void Done(const wire::LeaseRef& ref) override { leases_->Done(ref); }
   bool DoneByKey(int64_t key) override { return leases_->DoneByKey(key); }

@@ -246,7 +246,7 @@ TEST_F(LocalEngineTest, DeadlinesEndPulls) {
 
 TEST_F(LocalEngineTest, ViewsAreLimitedToAShareCopiesAreNot) {
   StartGateway({.max_claim_percent = 25});
-  const wire::Descriptor large = Publish(kArena / 4);
+  const wire::Descriptor large = Publish(leases_.arena().size / 4);
   const wire::Descriptor small = Publish(1);
   auto view = View(large);
   ASSERT_TRUE(view.ok());

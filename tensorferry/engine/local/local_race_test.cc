@@ -169,6 +169,10 @@ class Recycler : public LeaseSource {
   absl::StatusOr<PinnedBytes> Open(const wire::LeaseRef&, uint64_t, uint64_t) override {
     return absl::UnimplementedError("nobody asks");
   }
+  absl::StatusOr<std::span<const std::byte>> Locate(const wire::LeaseRef&, uint64_t,
+                                                    uint64_t) override {
+    return absl::UnimplementedError("nobody asks");
+  }
   void Done(const wire::LeaseRef&) override {}
   bool DoneByKey(int64_t) override { return false; }
   void Quiesced(const wire::LeaseRef& ref) override {

@@ -139,6 +139,10 @@ void ChildProcess::Kill() {
 void ChildProcess::Stop() {
   Require(pid_ > 0, "stop a process that was killed");
   ::kill(pid_, SIGSTOP);
+  WaitUntilStopped();
+}
+
+void ChildProcess::WaitUntilStopped() {
   int status = 0;
   Require(::waitpid(pid_, &status, WUNTRACED) == pid_ && WIFSTOPPED(status), "wait for a stop");
 }

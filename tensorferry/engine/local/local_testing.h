@@ -42,6 +42,7 @@ class ChildProcess {
   std::string Hear();
   void Kill();  // -9, and waits for its end
   void Stop();  // SIGSTOP, and waits until it is
+  void WaitUntilStopped();
   void Continue();
 
  private:

@@ -94,6 +94,7 @@ class Engine final : public NixlExportEngine {
 
   std::string_view transport() const override { return "nixl"; }
   bool one_sided() const override { return true; }
+  bool for_smg() const override { return true; }
   SocketAddress address() const override { return listener_->address(); }
   uint64_t epoch() const override { return runs_.load() ? epoch_.load() : 0; }
 

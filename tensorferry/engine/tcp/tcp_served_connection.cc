@@ -97,6 +97,9 @@ bool TcpServedConnection::TakeRequest(const TcpService& service, Instant now) {
                       ? kNever
                       : SaturatingAdd(now, std::chrono::milliseconds(request->deadline_ms));
       return true;
+    case wire::TcpRequest::Kind::kLocate:
+      status_ = MakeError(Reason::kProtocol, "a request of kind locate, which is ucx's alone");
+      return false;
   }
   return false;
 }

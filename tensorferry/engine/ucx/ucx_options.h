@@ -24,6 +24,16 @@
 
 namespace tensorferry::engine {
 
+// One-sided pulls, by UCX's GET. The gateway registers its arena with UCX, and whoever may read one
+// lease can read all of it.
+enum class UcxGet : uint8_t {
+  kOff,
+  kOn,  // over transports of RDMA alone
+  // Over any, for measuring: where the card does not read by itself, UCX does so by the gateway's
+  // processor, and UCX 1.13 ends the gateway when a reader goes away in the middle of a GET.
+  kEvenEmulated,
+};
+
 struct UcxOptions {
   // RDMA devices of this host with an active port ("mlx5_0:1"), best first: see
   // engine/remote_choice.h.
@@ -38,6 +48,8 @@ struct UcxOptions {
   std::string port_range = {};
   // Only hosts that may read and write this process's memory reach UCX's ports.
   bool trusted_network = false;
+  // A worker fetches by itself from a gateway that lets it, and else asks as ever.
+  UcxGet get = UcxGet::kOff;
   // Up to so many bytes are sent at once and copied; beyond, UCX's rendezvous puts them in place.
   uint64_t eager_bytes = uint64_t{64} << 10;
   LogSink log = {};

@@ -1,15 +1,19 @@
 // engine/ucx between two processes, of which one is killed or stopped in mid-transfer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tensorferry/base/error.h"
+#include "tensorferry/base/text.h"
 #include "tensorferry/engine/local/local_testing.h"
 #include "tensorferry/engine/ucx/ucx_testing.h"
 
@@ -35,8 +39,10 @@ struct Gateway : UcxGateway {
 };
 
 // A gateway for a process of its own. Verbs: large, small → descriptor; unpinned → yes, once it is.
-ChildProcess::Handler MakeGatewayProcess(uint8_t instance, const SocketAddress& listen) {
-  auto gateway = std::make_shared<Gateway>(instance, UcxExportOptions{.listen = listen});
+ChildProcess::Handler MakeGatewayProcess(uint8_t instance, const SocketAddress& listen,
+                                         UcxGet get = UcxGet::kOff) {
+  auto gateway =
+      std::make_shared<Gateway>(instance, UcxExportOptions{.ucx = {.get = get}, .listen = listen});
   return [gateway](std::string_view verb, std::string_view) -> std::string {
     if (verb == "large") return Encoded(gateway->DescriptorOf(gateway->large));
     if (verb == "small") return Encoded(gateway->DescriptorOf(gateway->small));
@@ -44,7 +50,13 @@ ChildProcess::Handler MakeGatewayProcess(uint8_t instance, const SocketAddress& 
   };
 }
 
-std::unique_ptr<PullEngine> MakePuller() { return *UcxForTest()->CreatePull({}); }
+std::unique_ptr<PullEngine> MakePuller(UcxGet get = UcxGet::kOff) {
+  return *UcxForTest()->CreatePull({.ucx = {.get = get}});
+}
+
+std::string Digest(std::span<const std::byte> bytes) {
+  return StrCat(XXH3_64bits(bytes.data(), bytes.size()));
+}
 
 // A worker for a process of its own. Verb: begin D → is in the middle of a pull with `limit`.
 ChildProcess::Handler MakeWorkerProcess(Duration limit) {
@@ -53,6 +65,20 @@ ChildProcess::Handler MakeWorkerProcess(Duration limit) {
   return [=](std::string_view, std::string_view descriptor) -> std::string {
     *transfer = InMidTransfer(*engine, Decoded(descriptor), limit);
     return *transfer != nullptr ? "begun" : "done";
+  };
+}
+
+// A worker that stops itself in the middle of a pull. Verbs: fetch D → stops, and once it goes on, the
+// reason's name; digest → of what is in the pull's memory.
+ChildProcess::Handler MakeSlowWorkerProcess() {
+  auto engine = std::shared_ptr<PullEngine>(MakePuller(UcxGet::kEvenEmulated));
+  auto transfer = std::make_shared<std::unique_ptr<UcxTransfer>>();
+  return [=](std::string_view verb, std::string_view descriptor) -> std::string {
+    if (verb == "digest") return Digest((*transfer)->into);
+    *transfer = std::make_unique<UcxTransfer>(*engine, Decoded(descriptor));
+    (void)(*transfer)->Begin();
+    (void)::raise(SIGSTOP);
+    return ReasonText(DriveOp(*(*transfer)->op).status());
   };
 }
 
@@ -69,9 +95,20 @@ class UcxProcessTest : public ::testing::Test {
   }
 };
 
-TEST_F(UcxProcessTest, AGatewayKilledInMidTransferIsAnErrorAndThenUnreachable) {
-  ChildProcess gateway([] { return MakeGatewayProcess(1, AnyPort()); });
-  const auto engine = MakePuller();
+// With both ways to pull. UCX's emulation of the one may end a gateway whose reader goes away, so that
+// here it is the gateway that goes.
+class UcxGatewayProcessTest : public UcxProcessTest,
+                              public ::testing::WithParamInterface<UcxGet> {};
+
+INSTANTIATE_TEST_SUITE_P(, UcxGatewayProcessTest,
+                         ::testing::Values(UcxGet::kOff, UcxGet::kEvenEmulated),
+                         [](const auto& mode) {
+                           return mode.param == UcxGet::kOff ? "Asked" : "Get";
+                         });
+
+TEST_P(UcxGatewayProcessTest, AGatewayKilledInMidTransferIsAnErrorAndThenUnreachable) {
+  ChildProcess gateway([] { return MakeGatewayProcess(1, AnyPort(), GetParam()); });
+  const auto engine = MakePuller(GetParam());
   const wire::Descriptor large = Decoded(gateway.Ask("large"));
   // Several, of which it cannot have answered all.
   const auto first = InMidTransfer(*engine, large);
@@ -134,7 +171,7 @@ TEST_F(UcxProcessTest, AStoppedGatewayTimesOutAndSiblingsArriveWhenItGoesOn) {
   }
 }
 
-TEST_F(UcxProcessTest, AGatewayKilledAndStartedAgainIsReachedWithinThePull) {
+TEST_P(UcxGatewayProcessTest, AGatewayKilledAndStartedAgainIsReachedWithinThePull) {
   // The address is known only once the first one runs, and all must be forked before UCX is here.
   const std::string loopback = "127.0.0.1:0";
   std::vector<std::unique_ptr<ChildProcess>> gateways;
@@ -143,12 +180,12 @@ TEST_F(UcxProcessTest, AGatewayKilledAndStartedAgainIsReachedWithinThePull) {
       auto made = std::make_shared<ChildProcess::Handler>();
       return [=](std::string_view verb, std::string_view argument) -> std::string {
         if (verb != "start") return (*made)(verb, argument);
-        *made = MakeGatewayProcess(instance, *SocketAddress::Parse(argument));
+        *made = MakeGatewayProcess(instance, *SocketAddress::Parse(argument), GetParam());
         return "ok";
       };
     }));
   }
-  const auto engine = MakePuller();
+  const auto engine = MakePuller(GetParam());
   std::string address = "127.0.0.1:0";
   wire::Descriptor stale;
   for (size_t i = 0; i < gateways.size(); ++i) {
@@ -163,6 +200,37 @@ TEST_F(UcxProcessTest, AGatewayKilledAndStartedAgainIsReachedWithinThePull) {
     stale = d;
     gateways[i]->Kill();
   }
+}
+
+// Some of its bytes are the old lease's then, and some another's.
+TEST_F(UcxProcessTest, ALeaseThatEndsWhileItIsFetchedSlowlyIsNeverMixed) {
+  constexpr uint64_t kBytes = 16 << 20;  // more than the sockets' buffers hold
+  ChildProcess worker([] { return MakeSlowWorkerProcess(); });
+  UcxGateway gateway(*UcxForTest(), {.arena_bytes = 40 * kBytes},
+                     {.ucx = {.get = UcxGet::kEvenEmulated}, .listen = AnyPort()});
+  bool ended = false;
+  // It may have had all of it before it stopped.
+  for (int attempt = 0; !ended && attempt < 40; ++attempt) {
+    const PublishedLease lease = gateway.leases.Add(kBytes);
+    const std::string whole = Digest(gateway.leases.BytesOf(lease));
+    worker.Tell("fetch", Encoded(gateway.DescriptorOf(lease)));
+    worker.WaitUntilStopped();
+    gateway.leases.Reuse(lease);
+    worker.Continue();
+    const std::string reason = worker.Hear();
+    if (reason == "ok") {
+      ASSERT_EQ(worker.Ask("digest"), whole);
+      continue;
+    }
+    ASSERT_EQ(reason, "lease_ended");
+    ended = worker.Ask("digest") != whole;
+  }
+  EXPECT_TRUE(ended) << "no pull was caught with bytes of both";
+  const PublishedLease next = gateway.leases.Add(kSmall);
+  worker.Tell("fetch", Encoded(gateway.DescriptorOf(next)));
+  worker.WaitUntilStopped();
+  worker.Continue();
+  EXPECT_EQ(worker.Hear(), "ok");
 }
 
 TEST_F(UcxProcessTest, AWorkerKilledInMidTransferIsForgotten) {

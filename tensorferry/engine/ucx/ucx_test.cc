@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tensorferry/base/error.h"
+#include "tensorferry/engine/tcp/tcp_testing.h"
 #include "tensorferry/engine/ucx/ucx_testing.h"
 
 namespace tensorferry::engine {
@@ -26,57 +27,18 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kEager = uint64_t{64} << 10;
-constexpr uint64_t kLarge = uint64_t{64} << 20;
+constexpr uint64_t kLarge = uint64_t{64} << 20;  // more than the sockets' buffers hold
 
 Instant In(Duration d) { return SaturatingAdd(RealClock().Now(), d); }
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
-class UcxTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    ucx_ = UcxForTest();
-    if (!ucx_) GTEST_SKIP() << kNoUcx;
-    UsePuller({});
-  }
+INSTANTIATE_TEST_SUITE_P(, UcxPullTest, ::testing::Values(UcxGet::kOff, UcxGet::kEvenEmulated),
+                         [](const auto& mode) {
+                           return mode.param == UcxGet::kOff ? "Asked" : "Get";
+                         });
 
-  void UsePuller(const UcxPullOptions& options) {
-    auto puller = ucx_->CreatePull(options);
-    ASSERT_TRUE(puller.ok()) << puller.status();
-    puller_ = *std::move(puller);
-  }
-
-  absl::Status Pull(const wire::Descriptor& d, std::span<std::byte> into,
-                    Instant deadline = kNever) {
-    const auto op = puller_->Start(
-        {.descriptor = &d, .offset = 0, .length = into.size(), .into = into, .deadline = deadline});
-    const absl::StatusOr<Landed> landed = DriveOp(*op);
-    if (landed.ok()) {
-      EXPECT_EQ(landed->bytes.data(), into.data());
-      EXPECT_EQ(landed->bytes.size(), into.size());
-      EXPECT_EQ(landed->hold, nullptr);
-      op->Acknowledge();
-    }
-    return landed.status();
-  }
-
-  // Checks the bytes, and that none beside them was written.
-  void ExpectArrives(const UcxGateway& gateway, const PublishedLease& lease) {
-    std::vector<std::byte> buffer(lease.nbytes + 128, std::byte{0xee});
-    const std::span<std::byte> into = std::span(buffer).subspan(64, lease.nbytes);
-    const absl::Status status = Pull(gateway.DescriptorOf(lease), into);
-    EXPECT_TRUE(status.ok()) << status;
-    EXPECT_TRUE(std::ranges::equal(into, gateway.leases.BytesOf(lease))) << lease.nbytes;
-    const auto untouched = [](std::byte b) { return b == std::byte{0xee}; };
-    EXPECT_TRUE(std::all_of(buffer.begin(), buffer.begin() + 64, untouched));
-    EXPECT_TRUE(std::all_of(buffer.end() - 64, buffer.end(), untouched));
-  }
-
-  std::shared_ptr<const UcxModule> ucx_;
-  std::unique_ptr<PullEngine> puller_;
-};
-
-TEST_F(UcxTest, BytesOfAnySizeArrive) {
-  UcxGateway gateway(*ucx_, {.arena_bytes = 128 << 20});
+TEST_P(UcxPullTest, BytesOfAnySizeArrive) {
+  UcxGateway gateway(*ucx_, {.arena_bytes = 128 << 20}, Options());
   for (const uint64_t size : {uint64_t{0}, uint64_t{1}, uint64_t{95}, uint64_t{8191}, kEager,
                               kEager + 1, uint64_t{1} << 20, uint64_t{9} << 20, kLarge}) {
     ExpectArrives(gateway, gateway.leases.Add(size));
@@ -84,8 +46,8 @@ TEST_F(UcxTest, BytesOfAnySizeArrive) {
   EXPECT_TRUE(gateway.Unpinned());
 }
 
-TEST_F(UcxTest, ARangeArrives) {
-  UcxGateway gateway(*ucx_, {});
+TEST_P(UcxPullTest, ARangeArrives) {
+  UcxGateway gateway(*ucx_, {}, Options());
   const PublishedLease lease = gateway.leases.Add(500000);
   const wire::Descriptor d = gateway.DescriptorOf(lease);
   for (const uint64_t length : {uint64_t{100}, uint64_t{400000}}) {
@@ -133,21 +95,19 @@ std::vector<int> ListeningPorts() {
   return ports;
 }
 
-TEST_F(UcxTest, ThePortRangeIsKept) {
+TEST_P(UcxPullTest, ThePortRangeIsKept) {
   const auto within = [](int port) { return port >= 21000 && port <= 21999; };
   const auto count = [&] { return std::ranges::count_if(ListeningPorts(), within); };
   const auto before = count();
   UsePuller({.ucx = {.port_range = "21000-21999"}});
   EXPECT_GT(count(), before);
-  UcxGateway gateway(
-      *ucx_, {},
-      {.ucx = {.port_range = "21000-21999"}, .listen = *SocketAddress::Parse("127.0.0.1:0")});
+  UcxGateway gateway(*ucx_, {}, Options({.ucx = {.port_range = "21000-21999"}}));
   EXPECT_GT(count(), before + 1);
   ExpectArrives(gateway, gateway.leases.Add(1 << 20));
 }
 
-TEST_F(UcxTest, ManyPullsOnOneThread) {
-  UcxGateway gateway(*ucx_, {.arena_bytes = 64 << 20});
+TEST_P(UcxPullTest, ManyPullsOnOneThread) {
+  UcxGateway gateway(*ucx_, {.arena_bytes = 64 << 20}, Options());
   std::vector<PublishedLease> published;
   std::vector<std::unique_ptr<UcxTransfer>> transfers;
   std::vector<std::unique_ptr<PullOp>> ops;
@@ -164,8 +124,8 @@ TEST_F(UcxTest, ManyPullsOnOneThread) {
   }
 }
 
-TEST_F(UcxTest, ManyThreadsAndSeveralGateways) {
-  UcxGateway a(*ucx_, {.instance = 1}), b(*ucx_, {.instance = 2});
+TEST_P(UcxPullTest, ManyThreadsAndSeveralGateways) {
+  UcxGateway a(*ucx_, {.instance = 1}, Options()), b(*ucx_, {.instance = 2}, Options());
   const PublishedLease of_a = a.leases.Add(1000), of_b = b.leases.Add(200000);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -179,8 +139,8 @@ TEST_F(UcxTest, ManyThreadsAndSeveralGateways) {
   for (std::thread& t : threads) t.join();
 }
 
-TEST_F(UcxTest, OnlyReadersThatAreCountedSayThatTheyAreDone) {
-  UcxGateway gateway(*ucx_, {});
+TEST_P(UcxPullTest, OnlyReadersThatAreCountedSayThatTheyAreDone) {
+  UcxGateway gateway(*ucx_, {}, Options());
   ExpectArrives(gateway, gateway.leases.Add(1000));
   const PublishedLease counted = gateway.leases.Add(1000);
   wire::Descriptor d = gateway.DescriptorOf(counted);
@@ -192,8 +152,8 @@ TEST_F(UcxTest, OnlyReadersThatAreCountedSayThatTheyAreDone) {
   EXPECT_THAT(gateway.leases.done(), ElementsAre(counted.ref));
 }
 
-TEST_F(UcxTest, EveryRefusalArrivesTyped) {
-  UcxGateway gateway(*ucx_, {});
+TEST_P(UcxPullTest, EveryRefusalArrivesTyped) {
+  UcxGateway gateway(*ucx_, {}, Options());
   const PublishedLease lease = gateway.leases.Add(1000);
   const wire::Descriptor good = gateway.DescriptorOf(lease);
   std::vector<std::byte> into(1000);
@@ -217,7 +177,7 @@ TEST_F(UcxTest, EveryRefusalArrivesTyped) {
 }
 
 TEST_F(UcxTest, AnAbandonedPullUnpinsAndDisturbsNobody) {
-  UcxGateway gateway(*ucx_, {.arena_bytes = kLarge + (1 << 20)});
+  UcxGateway gateway(*ucx_, {.arena_bytes = kLarge + (1 << 20)}, Options());
   const PublishedLease large = gateway.leases.Add(kLarge);
   const PublishedLease small = gateway.leases.Add(1000);
   const auto transfer = InMidTransfer(*puller_, gateway.DescriptorOf(large));
@@ -230,7 +190,7 @@ TEST_F(UcxTest, AnAbandonedPullUnpinsAndDisturbsNobody) {
 }
 
 TEST_F(UcxTest, SiblingsOfAnAbandonedPullArrive) {
-  UcxGateway gateway(*ucx_, {.arena_bytes = 3 * kLarge});
+  UcxGateway gateway(*ucx_, {.arena_bytes = 3 * kLarge}, Options());
   const PublishedLease given_up = gateway.leases.Add(kLarge);
   const PublishedLease siblings[] = {gateway.leases.Add(1000), gateway.leases.Add(kLarge)};
   bool caught = false;
@@ -252,28 +212,29 @@ TEST_F(UcxTest, SiblingsOfAnAbandonedPullArrive) {
   EXPECT_TRUE(gateway.Unpinned());
 }
 
-TEST_F(UcxTest, ARestartedGatewayIsReachedWithinThePull) {
-  auto gateway = std::make_unique<UcxGateway>(*ucx_, FakeLeaseSource::Options{.instance = 1});
+TEST_P(UcxPullTest, ARestartedGatewayIsReachedWithinThePull) {
+  auto gateway =
+      std::make_unique<UcxGateway>(*ucx_, FakeLeaseSource::Options{.instance = 1}, Options());
   const SocketAddress address = gateway->engine->address();
   const PublishedLease old = gateway->leases.Add(1000);
   ExpectArrives(*gateway, old);
   const wire::Descriptor stale = gateway->DescriptorOf(old);
   gateway.reset();
 
-  UcxGateway after(*ucx_, {.instance = 2}, {.listen = address});
+  UcxGateway after(*ucx_, {.instance = 2}, Options({.listen = address}));
   ExpectArrives(after, after.leases.Add(1000));
   std::vector<std::byte> into(1000);
   EXPECT_EQ(ReasonOf(Pull(stale, into)), Reason::kWrongInstance);
 }
 
 TEST_F(UcxTest, AGatewayThatEndsInMidTransferIsAnError) {
-  auto gateway =
-      std::make_unique<UcxGateway>(*ucx_, FakeLeaseSource::Options{.arena_bytes = kLarge});
+  auto gateway = std::make_unique<UcxGateway>(
+      *ucx_, FakeLeaseSource::Options{.arena_bytes = kLarge}, Options());
   // Ended while others wait behind it for their turn, so that some are not over.
   const wire::Descriptor d = gateway->DescriptorOf(gateway->leases.Add(kLarge));
   std::vector<std::unique_ptr<UcxTransfer>> transfers;
   for (int i = 0; i < 4; ++i) transfers.push_back(std::make_unique<UcxTransfer>(*puller_, d));
-  ASSERT_TRUE(gateway->leases.WaitUntil([&] { return gateway->leases.opens() > 0; }));
+  ASSERT_TRUE(gateway->leases.WaitUntil([&] { return gateway->Reads() > 0; }));
   gateway.reset();
   for (const auto& transfer : transfers) {
     const absl::Status status = DriveOp(*transfer->op).status();
@@ -290,11 +251,13 @@ TEST_F(UcxTest, AGatewayThatEndsInMidTransferIsAnError) {
   EXPECT_TRUE(IsRetryable(remembered));
 }
 
-TEST_F(UcxTest, AddressesAreTriedInOrder) {
-  auto gone = std::make_unique<UcxGateway>(*ucx_, FakeLeaseSource::Options{.instance = 7});
+TEST_P(UcxPullTest, AddressesAreTriedInOrder) {
+  auto gone =
+      std::make_unique<UcxGateway>(*ucx_, FakeLeaseSource::Options{.instance = 7}, Options());
   const SocketAddress closed = gone->engine->address();
   gone.reset();
-  UcxGateway stranger(*ucx_, {.instance = 1}), gateway(*ucx_, {.instance = 2});
+  UcxGateway stranger(*ucx_, {.instance = 1}, Options());
+  UcxGateway gateway(*ucx_, {.instance = 2}, Options());
   const PublishedLease lease = gateway.leases.Add(1000);
   const wire::Descriptor d = gateway.leases.DescriptorOf(
       lease, {wire::NetWay{wire::NetWay::Kind::kUcx,
@@ -305,17 +268,41 @@ TEST_F(UcxTest, AddressesAreTriedInOrder) {
   EXPECT_TRUE(std::ranges::equal(into, gateway.leases.BytesOf(lease)));
 }
 
-TEST_F(UcxTest, ADeadlineThatHasPassedIsATimeout) {
-  UcxGateway gateway(*ucx_, {});
+// Of several addresses the next is tried in time; of one alone the error says that it is silent.
+TEST_F(UcxTest, AnAddressThatSwallowsPacketsIsGivenUp) {
+  UsePuller({.connect_timeout = milliseconds(300)});
+  const BlackHole hole;
+  UcxGateway gateway(*ucx_, {}, Options());
+  const PublishedLease lease = gateway.leases.Add(1000);
+  wire::NetWay way{wire::NetWay::Kind::kUcx, {hole.address()}};
+  std::vector<std::byte> into(1000);
+  const absl::Status silent = Pull(gateway.leases.DescriptorOf(lease, {way}), into);
+  EXPECT_EQ(ReasonOf(silent), Reason::kUnreachable) << silent;
+  EXPECT_THAT(Text(silent), HasSubstr(hole.address().ToString()));
+  // Anew: the first one is remembered.
+  UsePuller({.connect_timeout = seconds(60)});
+  const absl::Status late =
+      Pull(gateway.leases.DescriptorOf(lease, {way}), into, In(milliseconds(200)));
+  EXPECT_EQ(ReasonOf(late), Reason::kTimedOut) << late;
+  EXPECT_THAT(Text(late), HasSubstr("while connecting"));
+  way.addresses.push_back(gateway.engine->address());
+  const absl::Status moved_on =
+      Pull(gateway.leases.DescriptorOf(lease, {way}), into, In(seconds(10)));
+  EXPECT_TRUE(moved_on.ok()) << moved_on;
+  EXPECT_TRUE(std::ranges::equal(into, gateway.leases.BytesOf(lease)));
+}
+
+TEST_P(UcxPullTest, ADeadlineThatHasPassedIsATimeout) {
+  UcxGateway gateway(*ucx_, {}, Options());
   std::vector<std::byte> into(1000);
   const absl::Status status =
       Pull(gateway.DescriptorOf(gateway.leases.Add(1000)), into, In(milliseconds(-1)));
   EXPECT_EQ(ReasonOf(status), Reason::kTimedOut) << status;
-  EXPECT_EQ(gateway.leases.opens(), 0u);
+  EXPECT_EQ(gateway.Reads(), 0u);
 }
 
-TEST_F(UcxTest, ACrowdedGatewayIsBusy) {
-  UcxGateway gateway(*ucx_, {}, {.listen = *SocketAddress::Parse("127.0.0.1:0"), .max_readers = 1});
+TEST_P(UcxPullTest, ACrowdedGatewayIsBusy) {
+  UcxGateway gateway(*ucx_, {}, Options({.max_readers = 1}));
   const PublishedLease lease = gateway.leases.Add(1000);
   ExpectArrives(gateway, lease);
   const auto first = std::move(puller_);
@@ -325,8 +312,48 @@ TEST_F(UcxTest, ACrowdedGatewayIsBusy) {
   EXPECT_EQ(ReasonOf(status), Reason::kBusy) << status;
 }
 
+TEST_P(UcxPullTest, AReaderThatLeavesMakesRoomForAnother) {
+  UcxGateway gateway(*ucx_, {}, Options({.max_readers = 1}));
+  const PublishedLease lease = gateway.leases.Add(1000);
+  std::vector<std::byte> into(1000);
+  for (int i = 0; i < 3; ++i) {
+    UsePuller({});
+    // That the one before has gone is told to nobody.
+    EXPECT_TRUE(
+        gateway.leases.WaitUntil([&] { return Pull(gateway.DescriptorOf(lease), into).ok(); }));
+  }
+}
+
+TEST_P(UcxPullTest, ADeviceThatIsNamedIsUsedAndNoOther) {
+  UsePuller({.ucx = {.devices = {"lo"}}});
+  UcxGateway gateway(*ucx_, {}, Options({.ucx = {.devices = {"lo"}}}));
+  ExpectArrives(gateway, gateway.leases.Add(200000));
+  UcxOptions absent = {.devices = {"absent0"}, .trusted_network = true, .get = get()};
+  const auto refused = ucx_->CreatePull({.ucx = absent});
+  EXPECT_EQ(ReasonOf(refused.status()), Reason::kLaneOff) << refused.status();
+  EXPECT_THAT(Text(refused.status()), HasSubstr("absent0"));
+}
+
+TEST_P(UcxPullTest, AdvertisesTheBoundPortOnTheNamedAddresses) {
+  UcxGateway gateway(*ucx_, {},
+                     Options({.advertise = {*SocketAddress::Parse("127.0.0.1:0"),
+                                            *SocketAddress::Parse("192.0.2.7:99")}}));
+  const auto way = std::get<wire::NetWay>(gateway.engine->way());
+  EXPECT_EQ(way.one_sided, get() != UcxGet::kOff);
+  ASSERT_EQ(way.addresses.size(), 2u);
+  EXPECT_EQ(way.addresses[0], gateway.engine->address());
+  EXPECT_EQ(way.addresses[1].ToString(), "192.0.2.7:99");
+  ExpectArrives(gateway, gateway.leases.Add(1000));
+}
+
+TEST_P(UcxPullTest, AnEngineThatWasNeverStartedGoesQuietly) {
+  const auto engine = ucx_->CreateExport(Options());
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_NE((*engine)->address().port(), 0);
+}
+
 // tests/peers/ucx_module.cc speaks UCX, and nonsense.
-TEST_F(UcxTest, NonsenseOverUcxEndsItsEndpointAndDisturbsNobody) {
+TEST_P(UcxPullTest, NonsenseOverUcxEndsItsEndpointAndDisturbsNobody) {
   const std::string path =
       std::filesystem::read_symlink("/proc/self/exe").parent_path() / "tensorferry_ucx_module.so";
   void* const stranger = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -336,19 +363,16 @@ TEST_F(UcxTest, NonsenseOverUcxEndsItsEndpointAndDisturbsNobody) {
   ASSERT_NE(garble, nullptr);
   std::mutex mutex;
   std::string log;
-  UcxGateway gateway(*ucx_, {},
-                     {.ucx = {.log =
-                                  [&](LogLevel level, std::string_view line) {
-                                    const std::lock_guard<std::mutex> lock(mutex);
-                                    if (level == LogLevel::kWarning) log += line;
-                                  }},
-                      .listen = *SocketAddress::Parse("127.0.0.1:0")});
+  UcxGateway gateway(*ucx_, {}, Options({.ucx = {.log = [&](LogLevel level, std::string_view line) {
+                                           const std::lock_guard<std::mutex> lock(mutex);
+                                           if (level == LogLevel::kWarning) log += line;
+                                         }}}));
   const PublishedLease lease = gateway.leases.Add(1000);
   for (int form = 0; form < 4; ++form) {
     EXPECT_STREQ(garble(gateway.engine->address().port(), form), nullptr) << form;
     ExpectArrives(gateway, lease);
   }
-  EXPECT_EQ(gateway.leases.opens(), 4u);
+  EXPECT_EQ(gateway.Reads(), 4u);
   EXPECT_TRUE(gateway.leases.WaitUntil([&] {
     const std::lock_guard<std::mutex> lock(mutex);
     return log.find("a request of 5 bytes, not 96") != std::string::npos;
@@ -390,6 +414,25 @@ TEST_F(UcxTest, WithoutTrustTcpStaysOnLoopback) {
   EXPECT_TRUE(puller_->CanTry(d).ok());
 }
 
+TEST_F(UcxTest, GetIsForCardsThatRead) {
+  for (const UcxOptions& emulated :
+       std::vector<UcxOptions>{{.get = UcxGet::kOn},
+                               {.transports = "rc,tcp", .get = UcxGet::kOn},
+                               {.transports = "^rc", .get = UcxGet::kOn},
+                               {.transports = "ud", .get = UcxGet::kOn}}) {
+    const auto refused = ucx_->CreatePull({.ucx = emulated});
+    EXPECT_EQ(ReasonOf(refused.status()), Reason::kBadOption) << emulated.transports;
+    EXPECT_THAT(Text(refused.status()), HasSubstr("--ucx-get"));
+    EXPECT_EQ(ReasonOf(ucx_->CreateExport(
+                               {.ucx = emulated, .listen = *SocketAddress::Parse("127.0.0.1:0")})
+                           .status()),
+              Reason::kBadOption);
+  }
+  // What there is no card for here.
+  const auto absent = ucx_->CreatePull({.ucx = {.transports = "rc,ud", .get = UcxGet::kOn}});
+  EXPECT_EQ(ReasonOf(absent.status()), Reason::kLaneOff) << absent.status();
+}
+
 TEST_F(UcxTest, WhatUcxWouldIgnoreIsRefused) {
   for (const UcxOptions& wrong : std::vector<UcxOptions>{{.transports = "tcp,,rc"},
                                                          {.transports = "tcp; rm"},
@@ -409,7 +452,7 @@ TEST_F(UcxTest, WhatUcxWouldIgnoreIsRefused) {
 }
 
 TEST_F(UcxTest, TakenAndForeignAddresses) {
-  UcxGateway gateway(*ucx_, {});
+  UcxGateway gateway(*ucx_, {}, Options());
   const auto taken = ucx_->CreateExport({.listen = gateway.engine->address()});
   EXPECT_EQ(ReasonOf(taken.status()), Reason::kAddressInUse) << taken.status();
   const auto wildcard = ucx_->CreateExport({.listen = *SocketAddress::Parse("0.0.0.0:0")});

@@ -162,6 +162,13 @@ absl::Status CheckUcxOptions(const UcxOptions& options) {
                         "\" is not LOW-HIGH with ports from 1 to 65535"));
     }
   }
+  if (options.get == UcxGet::kOn && EmulatesGet(options)) {
+    return Bad(StrCat("get with transports ", UcxTransports(options),
+                      ": the gateway's processor would do the card's work, and UCX 1.13 ends a "
+                      "gateway whose reader goes away in the middle; name RDMA transports such as "
+                      "rc with --ucx-transports, leave --ucx-get off, or measure it with --ucx-get "
+                      "emulated"));
+  }
   if (UsesTcp(options) && !options.trusted_network) {
     for (const std::string& name : options.devices) {
       if (name == "lo") continue;
@@ -172,6 +179,13 @@ absl::Status CheckUcxOptions(const UcxOptions& options) {
     }
   }
   return absl::OkStatus();
+}
+
+bool EmulatesGet(const UcxOptions& options) {
+  // Datagrams of InfiniBand have no READ.
+  return UsesTcp(options) ||
+         std::ranges::all_of(Split(UcxTransports(options)),
+                             [](const std::string& name) { return name.starts_with("ud"); });
 }
 
 UcxLogScope::UcxLogScope(const LogSink* sink) : before_(log_of_this_thread) {
@@ -212,10 +226,11 @@ absl::StatusOr<std::unique_ptr<UcxContext>> UcxContext::Make(const UcxOptions& o
                            " on devices ", Devices(options, listen), v6 ? " over IPv6" : ""),
                     status);
   };
-  std::unique_ptr<UcxContext> made(new UcxContext());
+  std::unique_ptr<UcxContext> made(new UcxContext(options.log));
   ucp_params_t params = {};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  if (options.get != UcxGet::kOff) params.features |= UCP_FEATURE_RMA;
   params.name = "tensorferry";
   if (const ucs_status_t s = ucp_init(&params, config->get(), &made->context_); s != UCS_OK) {
     made->context_ = nullptr;
@@ -236,6 +251,7 @@ absl::StatusOr<std::unique_ptr<UcxContext>> UcxContext::Make(const UcxOptions& o
 }
 
 UcxContext::~UcxContext() {
+  const UcxLogScope log(&log_);
   if (worker_ != nullptr) ucp_worker_destroy(worker_);
   if (context_ != nullptr) ucp_cleanup(context_);
 }

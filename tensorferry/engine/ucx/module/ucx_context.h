@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -33,6 +34,8 @@ absl::Status UcxError(Reason reason, std::string_view what, ucs_status_t status)
 absl::Status CheckUcxOptions(const UcxOptions& options);
 // Whether tcp is among the transports that UCX is told.
 bool UsesTcp(const UcxOptions& options);
+// Whether UCX has no READ of the card's for some of its transports.
+bool EmulatesGet(const UcxOptions& options);
 
 // While it lives, what UCX has to say on this thread goes to the sink and not to standard output.
 class UcxLogScope {
@@ -55,15 +58,17 @@ class UcxContext {
   UcxContext(const UcxContext&) = delete;
   UcxContext& operator=(const UcxContext&) = delete;
 
+  ucp_context_h context() const { return context_; }
   ucp_worker_h worker() const { return worker_; }
   // Readable when there may be something to do, once it was armed.
   int event_fd() const { return event_fd_; }
 
  private:
-  UcxContext() = default;
+  explicit UcxContext(LogSink log) : log_(std::move(log)) {}
   static absl::StatusOr<std::unique_ptr<UcxContext>> Make(const UcxOptions& options, bool v6,
                                                           const SocketAddress* listen,
                                                           bool prefixed);
+  const LogSink log_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int event_fd_ = -1;  // the worker's

@@ -21,6 +21,7 @@
 #include "tensorferry/engine/tcp_socket.h"
 #include "tensorferry/engine/ucx/module/ucx_loop.h"
 #include "tensorferry/wire/tcp_messages.h"
+#include "tensorferry/wire/ucx_location.h"
 
 namespace tensorferry::engine {
 namespace {
@@ -39,19 +40,26 @@ class Engine final : public UcxExportEngine, private UcxLoop::Handler {
     loop_.Stop();
     // Where the loop has never run.
     if (listener_ != nullptr) ucp_listener_destroy(listener_);
+    if (arena_ != nullptr) (void)ucp_mem_unmap(loop_.context(), arena_);
   }
 
   absl::Status Listen();
 
   std::string_view transport() const override { return "ucx"; }
-  wire::Way way() const override { return wire::NetWay{wire::NetWay::Kind::kUcx, advertised_}; }
+  wire::Way way() const override {
+    return wire::NetWay{wire::NetWay::Kind::kUcx, advertised_, one_sided()};
+  }
   SocketAddress address() const override { return bound_; }
   bool preferred() const override { return !options_.ucx.rdma_devices.empty(); }
   std::string DescribeReaders() override;
+  bool one_sided() const override { return options_.ucx.get != UcxGet::kOff; }
 
   absl::Status Start(const ArenaView& arena, LeaseSource* leases) override {
     leases_ = leases;
     instance_ = arena.instance;
+    if (one_sided()) {
+      if (absl::Status s = Register(arena); !s.ok()) return s;
+    }
     return loop_.Start(this);
   }
 
@@ -75,8 +83,12 @@ class Engine final : public UcxExportEngine, private UcxLoop::Handler {
     Reader* reader = nullptr;  // null once it has gone
     std::list<Answer*>::iterator place = {};
     PinnedBytes payload = {};
+    std::vector<std::byte> location = {};  // instead of a payload
     std::array<std::byte, wire::kTcpAnswerBytes> header = {};
     uint64_t lease = 0;
+    std::span<const std::byte> data() const {
+      return location.empty() ? payload.bytes() : std::span<const std::byte>(location);
+    }
     Instant cut_off = kNever;
   };
 
@@ -102,11 +114,14 @@ class Engine final : public UcxExportEngine, private UcxLoop::Handler {
     sent->engine->Forget(sent);
   }
 
+  absl::Status Register(const ArenaView& arena);
   Instant Tick(Instant now) override;
   void Finish() override;
   void Accept(ucp_conn_request_h request);
   void TakeRequest(std::span<const std::byte> header, ucp_ep_h endpoint);
-  void Read(Reader& reader, const wire::TcpRequest& request);
+  void Reply(Reader& reader, const wire::TcpRequest& request);
+  absl::Status Read(const wire::TcpRequest& request, Answer* answer);
+  absl::Status Locate(const wire::TcpRequest& request, Answer* answer);
   void Send(Reader& reader, std::unique_ptr<Answer> answer);
   void Forget(Answer* answer);
   void Close(Reader& reader);
@@ -121,6 +136,9 @@ class Engine final : public UcxExportEngine, private UcxLoop::Handler {
   std::vector<SocketAddress> advertised_;
   LeaseSource* leases_ = nullptr;
   wire::InstanceId instance_ = {};
+  // Of a one-sided one.
+  ucp_mem_h arena_ = nullptr;
+  std::vector<std::byte> remote_key_;
 
   // The loop's own.
   ucp_listener_h listener_ = nullptr;
@@ -187,6 +205,38 @@ absl::Status Engine::Listen() {
   return absl::OkStatus();
 }
 
+// For reading alone, where the transport can tell.
+absl::Status Engine::Register(const ArenaView& arena) {
+  const UcxLogScope log(&options_.ucx.log);
+  const auto off = [&](ucs_status_t status) {
+    return UcxError(Reason::kLaneOff,
+                    StrCat("ucx: cannot register the arena of ", arena.size,
+                           " bytes for one-sided readers (see ulimit -l)"),
+                    status);
+  };
+  ucp_mem_map_params_t params = {};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                      UCP_MEM_MAP_PARAM_FIELD_PROT;
+  params.address = arena.data;
+  params.length = arena.size;
+  params.prot = UCP_MEM_MAP_PROT_LOCAL_READ | UCP_MEM_MAP_PROT_REMOTE_READ;
+  if (const ucs_status_t s = ucp_mem_map(loop_.context(), &params, &arena_); s != UCS_OK) {
+    arena_ = nullptr;
+    return off(s);
+  }
+  void* packed = nullptr;
+  size_t length = 0;
+  if (const ucs_status_t s = ucp_rkey_pack(loop_.context(), arena_, &packed, &length);
+      s != UCS_OK) {
+    return off(s);
+  }
+  const auto* bytes = static_cast<const std::byte*>(packed);
+  remote_key_.assign(bytes, bytes + length);
+  ucp_rkey_buffer_release(packed);
+  if (length > wire::kMaxRemoteKeyBytes) return off(UCS_ERR_EXCEEDS_LIMIT);
+  return absl::OkStatus();
+}
+
 void Engine::Accept(ucp_conn_request_h request) {
   if (readers_.size() >= options_.max_readers) {
     (void)ucp_listener_reject(listener_, request);
@@ -243,27 +293,25 @@ void Engine::TakeRequest(std::span<const std::byte> header, ucp_ep_h endpoint) {
       return Send(reader, std::move(answer));
     }
     case wire::TcpRequest::Kind::kRead:
-      return Read(reader, *request);
+    case wire::TcpRequest::Kind::kLocate:
+      return Reply(reader, *request);
   }
 }
 
-void Engine::Read(Reader& reader, const wire::TcpRequest& request) {
+void Engine::Reply(Reader& reader, const wire::TcpRequest& request) {
   auto answer = std::make_unique<Answer>(Answer{.engine = this});
   wire::TcpAnswer header = {.request = request.request};
   std::optional<Reason> refusal;
   if (request.instance != instance_) {
     refusal = Reason::kWrongInstance;
   } else {
-    absl::StatusOr<PinnedBytes> opened =
-        leases_->Open(request.lease, request.offset, request.length);
-    if (opened.ok()) {
-      answer->payload = *std::move(opened);
-      header.length = answer->payload.bytes().size();
-    } else {
-      refusal = ReasonOf(opened.status()).value_or(Reason::kSystem);
-    }
+    const absl::Status status = request.kind == wire::TcpRequest::Kind::kRead
+                                    ? Read(request, answer.get())
+                                    : Locate(request, answer.get());
+    if (!status.ok()) refusal = ReasonOf(status).value_or(Reason::kSystem);
   }
   if (refusal) header.status = static_cast<uint16_t>(*refusal);
+  header.length = answer->data().size();
   answer->header = wire::EncodeTcpAnswer(header);
   answer->lease = request.lease.id;
   const Duration time = request.deadline_ms == 0
@@ -273,8 +321,24 @@ void Engine::Read(Reader& reader, const wire::TcpRequest& request) {
   Send(reader, std::move(answer));
 }
 
+absl::Status Engine::Read(const wire::TcpRequest& request, Answer* answer) {
+  absl::StatusOr<PinnedBytes> opened = leases_->Open(request.lease, request.offset, request.length);
+  if (opened.ok()) answer->payload = *std::move(opened);
+  return opened.status();
+}
+
+absl::Status Engine::Locate(const wire::TcpRequest& request, Answer* answer) {
+  if (!one_sided()) return MakeError(Reason::kLaneOff, "nobody fetches by itself here");
+  const auto located = leases_->Locate(request.lease, request.offset, request.length);
+  if (!located.ok()) return located.status();
+  answer->location = wire::EncodeUcxLocation({.address = std::bit_cast<uint64_t>(located->data()),
+                                              .nbytes = located->size(),
+                                              .remote_key = remote_key_});
+  return absl::OkStatus();
+}
+
 void Engine::Send(Reader& reader, std::unique_ptr<Answer> answer) {
-  const std::span<const std::byte> payload = answer->payload.bytes();
+  const std::span<const std::byte> data = answer->data();
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                        UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
@@ -283,9 +347,9 @@ void Engine::Send(Reader& reader, std::unique_ptr<Answer> answer) {
   param.cb.send = &OnSent;
   param.flags =
       UCP_AM_SEND_FLAG_REPLY |
-      (payload.size() <= options_.ucx.eager_bytes ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV);
+      (data.size() <= options_.ucx.eager_bytes ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV);
   void* const sent = ucp_am_send_nbx(reader.endpoint, kUcxAnswerId, answer->header.data(),
-                                     answer->header.size(), payload.data(), payload.size(), &param);
+                                     answer->header.size(), data.data(), data.size(), &param);
   if (sent == nullptr) return;  // gone already
   if (UCS_PTR_IS_ERR(sent)) return OnFailure(&reader, reader.endpoint, UCS_PTR_STATUS(sent));
   next_cut_off_ = std::min(next_cut_off_, answer->cut_off);

@@ -1,6 +1,9 @@
 // engine/ucx, gateway side: answers read requests that come as active messages, straight from the
 // arena.
 //
+// With `get` it also tells where a lease lies and how to get at it, and readers fetch by
+// themselves: it hears nothing of those until they are done.
+//
 // One thread owns the listener, the readers' endpoints and UCX's worker. A lease stays pinned until
 // UCX has completed its answer. A reader that takes its answer in neither its own time nor
 // `answer_timeout` is cut off by closing its endpoint by force, which completes what is under way.

@@ -53,6 +53,7 @@ class UcxLoop {
   void Stop();
   void Post(std::function<void()> command);
 
+  ucp_context_h context() const { return context_->context(); }
   ucp_worker_h worker() const { return context_->worker(); }
   // On the loop's thread: until `done`, but not for longer than `limit`. What it returned.
   bool ProgressUntil(const std::function<bool()>& done, Duration limit);

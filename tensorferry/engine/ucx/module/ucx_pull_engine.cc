@@ -130,6 +130,8 @@ class Engine final : public PullEngine {
                      .lease = request.descriptor->lease,
                      .offset = request.offset,
                      .length = request.length};
+    pull->offers_get = OffersGet(*request.descriptor);
+    pull->lease_bytes = request.descriptor->nbytes;
     pull->into = request.into;
     pull->into_owner = request.into_owner;
     pull->deadline = request.deadline;
@@ -153,6 +155,14 @@ class Engine final : public PullEngine {
     }
     if (usable.empty()) return why;
     return usable;
+  }
+
+  // Every way over ucx does.
+  static bool OffersGet(const wire::Descriptor& descriptor) {
+    return std::ranges::all_of(descriptor.ways, [](const wire::Way& way) {
+      const auto* net = std::get_if<wire::NetWay>(&way);
+      return net == nullptr || net->kind != wire::NetWay::Kind::kUcx || net->one_sided;
+    });
   }
 
   absl::Status CheckDial(const SocketAddress& address) const {

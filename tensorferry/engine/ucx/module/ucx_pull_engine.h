@@ -1,5 +1,5 @@
 // engine/ucx, worker side: asks a gateway for a lease's bytes by an active message, and receives
-// them straight into the caller's memory.
+// them straight into the caller's memory; or asks where they lie, and fetches them by itself.
 //
 // One endpoint per gateway address, one owner thread per address family (ucx_puller.h); an op only
 // looks whether its pull is over.

@@ -24,12 +24,14 @@ uint32_t MillisecondsLeft(Instant deadline, Instant now) {
   return static_cast<uint32_t>(std::clamp<int64_t>(ms, 1, std::numeric_limits<uint32_t>::max()));
 }
 
-std::string Subject(const UcxPull& pull) {
+}  // namespace
+
+std::string UcxPuller::Subject(const UcxPull& pull) {
   return StrCat("lease ", pull.request.lease.id, " of the gateway at ",
                 pull.addresses[pull.at].ToString());
 }
 
-absl::Status TimedOut(const UcxPull& pull, bool connected, bool begun) {
+absl::Status UcxPuller::TimedOut(const UcxPull& pull, bool connected, bool begun) {
   return MakeError(
       Reason::kTimedOut,
       StrCat("ucx: ", Subject(pull), ": the deadline passed ",
@@ -37,8 +39,6 @@ absl::Status TimedOut(const UcxPull& pull, bool connected, bool begun) {
                        : "while connecting, with none of its ",
              pull.into.size(), " bytes; raise the timeout, or see whether it is stopped"));
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<UcxPuller>> UcxPuller::Create(const UcxPullOptions& options,
                                                              bool v6) {
@@ -68,6 +68,13 @@ absl::Status UcxPuller::Start() {
 void UcxPuller::Begin(PullPtr pull) {
   loop_.Post([this, pull = std::move(pull)] {
     pulls_.insert(pull);
+    if (options_.ucx.get != UcxGet::kOff) {
+      if (pull->offers_get) {
+        pull->request.kind = wire::TcpRequest::Kind::kLocate;
+      } else {
+        AskInstead(*pull);
+      }
+    }
     ChooseAddress(*pull);
     Issue(pull, RealClock().Now());
   });
@@ -240,21 +247,12 @@ ucs_status_t UcxPuller::TakeAnswer(Link& link, std::span<const std::byte> header
                                    size_t length, bool rendezvous) {
   Connected(link);
   ++link.heard;
-  const auto nonsense = [&](std::string_view what) {
-    for (Ask* ask : link.asks) {
-      if (!ask->pull || ask->receiving || ask->pull->verdict) continue;
-      ask->pull->verdict =
-          MakeError(Reason::kProtocol, StrCat("ucx: ", Subject(*ask->pull), ": ", what));
-    }
-    OnFailure(&link, link.endpoint, UCS_ERR_INVALID_PARAM);
-    return UCS_OK;
-  };
   if (header.size() != wire::kTcpAnswerBytes) {
-    return nonsense(StrCat("an answer with a header of ", header.size(), " bytes"));
+    return Nonsense(link, StrCat("an answer with a header of ", header.size(), " bytes"));
   }
   const absl::StatusOr<wire::TcpAnswer> answer =
       wire::DecodeTcpAnswer(header.first<wire::kTcpAnswerBytes>());
-  if (!answer.ok()) return nonsense(StdView(answer.status().message()));
+  if (!answer.ok()) return Nonsense(link, StdView(answer.status().message()));
   const auto found = asks_.find(answer->request);
   // One that was given up meanwhile, or another gateway's.
   if (found == asks_.end() || found->second->link != &link) return UCS_OK;
@@ -265,17 +263,33 @@ ucs_status_t UcxPuller::TakeAnswer(Link& link, std::span<const std::byte> header
     Settle(&ask);
     return UCS_OK;
   }
-  if (!ask.pull || ask.receiving) return UCS_OK;
+  if (!ask.pull || ask.receiving > 0) return UCS_OK;
   const PullPtr pull = ask.pull;
   if (answer->status != 0) {
     TakeRefusal(pull, answer->status);
     return UCS_OK;
   }
+  if (pull->request.kind == wire::TcpRequest::Kind::kLocate) {
+    if (rendezvous || answer->length != length) {
+      return Nonsense(link, StrCat("a location says ", answer->length, " bytes and has ", length));
+    }
+    return TakeLocation(ask, {static_cast<const std::byte*>(data), length});
+  }
   if (answer->length != length || length != pull->into.size()) {
-    return nonsense(StrCat("the answer says ", answer->length, " bytes and has ", length, ", not ",
-                           pull->into.size()));
+    return Nonsense(link, StrCat("the answer says ", answer->length, " bytes and has ", length,
+                                 ", not ", pull->into.size()));
   }
   return TakePayload(ask, data, rendezvous);
+}
+
+ucs_status_t UcxPuller::Nonsense(Link& link, std::string_view what) {
+  for (Ask* ask : link.asks) {
+    if (!ask->pull || ask->receiving > 0 || ask->pull->verdict) continue;
+    ask->pull->verdict =
+        MakeError(Reason::kProtocol, StrCat("ucx: ", Subject(*ask->pull), ": ", what));
+  }
+  OnFailure(&link, link.endpoint, UCS_ERR_INVALID_PARAM);
+  return UCS_OK;
 }
 
 ucs_status_t UcxPuller::TakePayload(Ask& ask, void* data, bool rendezvous) {
@@ -291,7 +305,7 @@ ucs_status_t UcxPuller::TakePayload(Ask& ask, void* data, bool rendezvous) {
   param.memory_type = UCS_MEMORY_TYPE_HOST;
   param.user_data = &ask;
   param.cb.recv_am = &OnReceived;
-  ask.receiving = true;
+  ask.receiving = 1;
   void* const receiving =
       ucp_am_recv_data_nbx(loop_.worker(), data, pull->into.data(), pull->into.size(), &param);
   if (UCS_PTR_IS_ERR(receiving)) Received(&ask, UCS_PTR_STATUS(receiving));
@@ -305,7 +319,7 @@ void UcxPuller::OnReceived(void* request, ucs_status_t status, size_t, void* ask
 }
 
 void UcxPuller::Received(Ask* ask, ucs_status_t status) {
-  ask->receiving = false;
+  ask->receiving = 0;
   const PullPtr pull = ask->pull;
   if (pull->verdict) {
     End(pull, *pull->verdict);
@@ -332,6 +346,12 @@ void UcxPuller::TakeRefusal(const PullPtr& pull, uint16_t status) {
              " (", status, ")"));
   if (reason == Reason::kWrongInstance) {
     return AddressFailed(pull, refusal);
+  }
+  if (reason == Reason::kLaneOff && pull->request.kind == wire::TcpRequest::Kind::kLocate) {
+    AskInstead(*pull);
+    Detach(*pull);
+    again_.push_back(pull);
+    return;
   }
   End(pull, refusal);
 }
@@ -380,7 +400,7 @@ void UcxPuller::Attend(const PullPtr& pull, Instant now) {
   Link* const link = ask == nullptr ? nullptr : ask->link;
   if (now >= pull->deadline) {
     const bool connected = link == nullptr || link->connected;
-    return GiveUp(pull, TimedOut(*pull, connected, ask != nullptr && ask->receiving));
+    return GiveUp(pull, TimedOut(*pull, connected, ask != nullptr && ask->receiving > 0));
   }
   if (link == nullptr || link->connected) return LookAt(*pull, pull->deadline);
   if (now >= link->gives_up) {
@@ -398,7 +418,7 @@ void UcxPuller::Attend(const PullPtr& pull, Instant now) {
 void UcxPuller::GiveUp(const PullPtr& pull, const absl::Status& why) {
   if (pull->verdict) return;
   Ask* const ask = AskOf(*pull);
-  if (ask != nullptr && ask->receiving) {
+  if (ask != nullptr && ask->receiving > 0) {
     pull->verdict = why;
     // Null when it was closed for a sibling's sake already.
     if (ask->link != nullptr) Break(*ask->link, pull.get());
@@ -437,7 +457,7 @@ void UcxPuller::LinkFailed(Link& link, Instant now) {
   std::vector<PullPtr> lost;
   for (Ask* ask : link.asks) {
     if (!ask->pull) continue;
-    if (!ask->receiving) {
+    if (ask->receiving == 0) {
       lost.push_back(ask->pull);
     } else if (!ask->pull->verdict) {
       ask->pull->verdict = UcxError(
@@ -464,7 +484,8 @@ void UcxPuller::LinkFailed(Link& link, Instant now) {
 void UcxPuller::Break(Link& link, const UcxPull* except) {
   std::vector<PullPtr> siblings;
   for (Ask* ask : link.asks) {
-    if (ask->pull && ask->pull.get() != except && !ask->receiving) siblings.push_back(ask->pull);
+    if (ask->pull && ask->pull.get() != except && ask->receiving == 0)
+      siblings.push_back(ask->pull);
   }
   Shut(link);
   for (const PullPtr& pull : siblings) {
@@ -520,7 +541,7 @@ void UcxPuller::Detach(UcxPull& pull) {
 }
 
 void UcxPuller::Settle(Ask* ask) {
-  if (ask->sending || ask->receiving || ask->pull || ask->done) return;
+  if (ask->sending || ask->receiving > 0 || ask->pull || ask->done) return;
   if (ask->link != nullptr) {
     ask->link->asks.erase(ask);
   } else {
@@ -561,6 +582,8 @@ void UcxPuller::Finish() {
         return asks_.empty() && closing_.empty();
       },
       kClosing);
+  // Keys belong to UCX's worker, which goes next.
+  for (const auto& [number, ask] : asks_) ask->get.reset();
 }
 
 }  // namespace tensorferry::engine

@@ -8,6 +8,9 @@
 // UCX cannot stop a rendezvous that has begun: giving up one pull closes the endpoint by force, which
 // ends its siblings too; they are asked for again on a new one, within their own deadlines. Memory is
 // the caller's again only once UCX has completed: a pull is not done before.
+// A pull of a gateway that lets readers fetch by themselves asks where the lease lies, and then GETs
+// the payload and, when that has arrived, the stamps around it: they go before any byte of the payload
+// does, so that both being there proves every byte (ucx_puller_get.cc).
 // An endpoint that worked before and breaks before an answer begins is replaced within the pull (the
 // gateway was restarted). A gateway that cannot be reached is remembered for a growing while.
 // Thread-safety: Begin, Acknowledge and Abandon from any thread; one pull by one thread at a time.
@@ -34,6 +37,7 @@
 #include "tensorferry/base/net.h"
 #include "tensorferry/engine/ucx/module/ucx_loop.h"
 #include "tensorferry/engine/ucx/ucx_options.h"
+#include "tensorferry/wire/frame.h"
 #include "tensorferry/wire/tcp_messages.h"
 
 namespace tensorferry::engine {
@@ -43,12 +47,14 @@ struct UcxPull {
   // Set by the op, and left alone then.
   std::vector<SocketAddress> addresses = {};  // at least one; of one gateway
   wire::TcpRequest request = {};              // all but number and deadline_ms
+  bool offers_get = false;                    // its descriptor says so
+  uint64_t lease_bytes = 0;                   // of which the request wants some
   std::span<std::byte> into = {};             // request.length bytes
   std::shared_ptr<const void> into_owner = {};
   Instant deadline = kNever;
   UniqueFd event = {};  // readable when done
 
-  // The thread's.
+  // The thread's, and the request's kind.
   size_t at = 0;                             // which address
   uint64_t number = 0;                       // of the request that is under way; 0: none
   bool fresh = false;                        // asked on an endpoint that was new
@@ -75,9 +81,19 @@ class UcxPuller final : private UcxLoop::Handler {
 
  private:
   using PullPtr = std::shared_ptr<UcxPull>;
+  using RemoteKey = std::shared_ptr<ucp_rkey>;
   struct Link;
+  // Of one that fetches by itself: what it was told, and what it has read.
+  struct Get {
+    uint64_t address = 0;  // of the lease's payload
+    RemoteKey key = {};
+    bool proving = false;  // the payload is there, the stamps are not yet
+    ucs_status_t status = UCS_OK;
+    std::array<std::byte, wire::kFrameOverhead> stamps = {};
+  };
   // A request on its way. UCX may read its header until `sending` is over, and write into its pull's
-  // memory until `receiving` is; it lives until both are and nobody waits for its answer.
+  // memory, or its own, until nothing is `receiving`; it lives until then and until nobody waits for
+  // its answer.
   struct Ask {
     UcxPuller* puller = nullptr;
     uint64_t number = 0;
@@ -85,7 +101,8 @@ class UcxPuller final : private UcxLoop::Handler {
     PullPtr pull = {};     // null: nobody waits for the answer
     bool done = false;     // an Acknowledge
     bool sending = false;
-    bool receiving = false;
+    int receiving = 0;
+    std::unique_ptr<Get> get = {};
     std::array<std::byte, wire::kTcpRequestBytes> header = {};
   };
   // An endpoint.
@@ -96,6 +113,8 @@ class UcxPuller final : private UcxLoop::Handler {
     bool connected = false;
     Instant gives_up = kNever;  // unless connected by then
     uint64_t heard = 0;         // answers
+    RemoteKey key = {};         // of its gateway's arena, and as it was packed
+    std::vector<std::byte> packed_key = {};
     std::set<Ask*> asks = {};
     std::optional<ucs_status_t> failed = {};
   };
@@ -112,6 +131,7 @@ class UcxPuller final : private UcxLoop::Handler {
 
   static void OnFailure(void* link, ucp_ep_h, ucs_status_t status);
   static void OnSent(void* request, ucs_status_t status, void* ask);
+  static void OnGot(void* request, ucs_status_t status, void* ask);
   static void OnReceived(void* request, ucs_status_t status, size_t, void* ask);
   static ucs_status_t OnAnswer(void* self, const void* header, size_t header_length, void* data,
                                size_t length, const ucp_am_recv_param_t* param);
@@ -129,7 +149,15 @@ class UcxPuller final : private UcxLoop::Handler {
   void Received(Ask* ask, ucs_status_t status);
   ucs_status_t TakeAnswer(Link& link, std::span<const std::byte> header, void* data, size_t length,
                           bool rendezvous);
+  // The endpoint goes, and what waits for an answer on it fails.
+  ucs_status_t Nonsense(Link& link, std::string_view what);
   ucs_status_t TakePayload(Ask& ask, void* data, bool rendezvous);
+  ucs_status_t TakeLocation(Ask& ask, std::span<const std::byte> data);
+  absl::StatusOr<RemoteKey> KeyOf(Link& link, std::span<const std::byte> packed) const;
+  void Fetch(Ask& ask, std::span<std::byte> into, uint64_t address);
+  void Prove(Ask& ask);
+  void Got(Ask* ask, ucs_status_t status);
+  void AskInstead(UcxPull& pull);
   void TakeRefusal(const PullPtr& pull, uint16_t status);
 
   void Connected(Link& link);
@@ -146,6 +174,8 @@ class UcxPuller final : private UcxLoop::Handler {
   void Detach(UcxPull& pull);
   void Settle(Ask* ask);
   void End(const PullPtr& pull, const absl::Status& status);
+  static std::string Subject(const UcxPull& pull);
+  static absl::Status TimedOut(const UcxPull& pull, bool connected, bool begun);
   Ask* AskOf(const UcxPull& pull) const;
   void LookAt(UcxPull& pull, Instant when);
 
@@ -164,6 +194,7 @@ class UcxPuller final : private UcxLoop::Handler {
   Instant take_down_until_ = Instant::min();
   Instant next_look_ = kNever;
   bool some_failed_ = false;
+  bool asked_instead_ = false;  // and said so
   UcxLoop loop_;
 };
 
