@@ -336,6 +336,7 @@ def contenders(paths: Paths) -> list[Contender]:
             ),
         ),
         ours("ucx", "lane remote over ucx, a view", "--engine", "ucx"),
+        ours("ucx-get", "the same, read by the worker itself (GET, emulated)", "--engine", "ucx-get"),
         Contender("ucx-perftest", "ucx_perftest tag_lat over tcp", SIZES, ucx_perftest),
         Contender("nixl-puller", "our puller, SMG's exporter, UCX_TLS=tcp", SIZES, our_puller_over_nixl(paths)),
         ours("local", "lane shm over local, a view", "--engine", "local"),

@@ -87,6 +87,7 @@ GOALS = (
     Goal("lane, tcp", "bare sockets, spin then poll", Of("tcp"), Of("sockets"), at(0.8, 0.9, 0.95, 0.95)),
     Goal("lane, tcp", "bare sockets, blocking", Of("tcp"), Of("sockets-blocking"), at(None, None, None, None)),
     Goal("lane, tcp", "lane, ucx over tcp", Of("tcp"), Of("ucx"), at(1.5, 1.3, 1, 1)),
+    Goal("lane, ucx over tcp", "the same by GET", Of("ucx"), Of("ucx-get"), at(None, None, None, None)),
     Goal("lane, ucx over tcp", "ucx_perftest tag latency", Of("ucx"), Of("ucx-perftest"), at(0.75, 0.9, 0.9, 0.9)),
     Goal(
         "lane, nixl, our puller", "stock puller, same stock exporter", Of("nixl-puller"), Of("stock"), at(5, 3, 2, 1.3)

@@ -56,10 +56,11 @@ def test_every_engine_and_yardstick_at_every_size(command: Path) -> None:
             assert row["nbytes"] <= row["arena_bytes_per_tensor"] <= row["nbytes"] * 1.06 + 4096
 
 
-def test_ucx_is_measured(command: Path) -> None:
+@pytest.mark.parametrize("engine", ["ucx", "ucx-get"])
+def test_ucx_is_measured(command: Path, engine: str) -> None:
     if not (command.parent.parent / "lib/tensorferry/libtensorferry_ucx.so").exists():
         pytest.skip("no UCX when this was built: engine ucx is NOT measured here")
-    result = bench(command, "--json", "--engine", "ucx", "--sizes", ",".join(SIZES), "--idle", "0.1")
+    result = bench(command, "--json", "--engine", engine, "--sizes", ",".join(SIZES), "--idle", "0.1")
     assert result.code == 0, result.err
     for row in result.rows():
         check(row)

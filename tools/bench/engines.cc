@@ -16,6 +16,7 @@ const std::vector<Engine>& Engines() {
       {.name = "file", .lane = Lane::kShm, .transport = "file"},
       {.name = "tcp", .lane = Lane::kRemote, .transport = "tcp"},
       {.name = "ucx", .lane = Lane::kRemote, .transport = "ucx"},
+      {.name = "ucx-get", .lane = Lane::kRemote, .transport = "ucx"},
       {.name = "nixl", .lane = Lane::kRemote, .transport = "nixl"},
       {.name = "sockets", .lane = Lane::kRemote, .transport = "sockets", .yardstick = true},
       {.name = "sockets-blocking",

@@ -28,6 +28,8 @@ struct Engine {
   bool maps() const { return lane == Lane::kShm && transport != "file"; }
   // Looks for a while before it sleeps.
   bool spins() const { return name != "sockets-blocking"; }
+  // The worker reads the gateway's memory by itself.
+  std::string ucx_get() const { return name == "ucx-get" ? "emulated" : "off"; }
   // Only by whole calls.
   bool calls() const { return transport == "grpc"; }
 };

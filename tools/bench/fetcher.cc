@@ -208,7 +208,8 @@ absl::StatusOr<std::unique_ptr<Puller>> Fetching::NewPuller() const {
     puller.engines.push_back(*std::move(nixl));
   }
   if (engine.transport == "ucx") {
-    auto ucx = OpenUcxPull({.trusted_network = true}, options_.allow, puller.log);
+    auto ucx =
+        OpenUcxPull({.trusted_network = true, .get = engine.ucx_get()}, options_.allow, puller.log);
     if (!ucx.ok()) return ucx.status();
     puller.engines.push_back(*std::move(ucx));
   }

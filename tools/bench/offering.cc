@@ -61,8 +61,8 @@ class LeaseOffering final : public Offering {
       options.engines.push_back(*std::move(nixl));
     }
     if (engine.transport == "ucx") {
-      auto ucx =
-          OpenUcxExport({.trusted_network = true}, listen, /*beside_tcp=*/false, options.log);
+      auto ucx = OpenUcxExport({.trusted_network = true, .get = engine.ucx_get()}, listen,
+                               /*beside_tcp=*/false, options.log);
       if (!ucx.ok()) return ucx.status();
       options.engines.push_back(*std::move(ucx));
     }
@@ -73,7 +73,7 @@ class LeaseOffering final : public Offering {
     if (!opening.rpc.empty()) {
       offering->client_ = CallClient::Create(opening.rpc, offering->exporter_.get(),
                                              {.lanes = {Lane::kInline, engine.lane},
-                                              .transports = {"grpc", opening.engine},
+                                              .transports = {"grpc", engine.transport},
                                               .landing_bytes = opening.largest,
                                               .host = ThisHost(),
                                               .descriptor_versions = {1},
