@@ -9,11 +9,14 @@
 #include <fstream>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "tensorferry/base/error.h"
+#include "tensorferry/base/text.h"
 #include "tensorferry/engine/tcp/tcp_testing.h"
 #include "tensorferry/engine/ucx/ucx_testing.h"
 
@@ -82,15 +85,26 @@ TEST_F(UcxTest, AGatewayTellsByWhichWaysItsReadersCome) {
   EXPECT_THAT(gateway.engine->DescribeReaders(), HasSubstr("tcp/lo"));
 }
 
-// Of UCX's own sockets over tcp, which listen beside ours.
+// Of this process: UCX's own sockets over tcp listen beside ours.
 std::vector<int> ListeningPorts() {
+  std::set<std::string> ours;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    ours.insert(std::filesystem::read_symlink(entry.path(), gone).string());
+  }
   std::vector<int> ports;
   std::ifstream table("/proc/self/net/tcp");
   std::string line;
   while (std::getline(table, line)) {
     unsigned port = 0, state = 0;
-    if (std::sscanf(line.c_str(), " %*d: %*8x:%4x %*8x:%*4x %2x", &port, &state) != 2) continue;
-    if (state == 0x0a) ports.push_back(static_cast<int>(port));
+    unsigned long inode = 0;
+    if (std::sscanf(line.c_str(), " %*d: %*8x:%4x %*8x:%*4x %2x %*s %*s %*s %*u %*u %lu", &port,
+                    &state, &inode) != 3) {
+      continue;
+    }
+    if (state == 0x0a && ours.contains(StrCat("socket:[", inode, "]"))) {
+      ports.push_back(static_cast<int>(port));
+    }
   }
   return ports;
 }
@@ -195,11 +209,13 @@ TEST_F(UcxTest, SiblingsOfAnAbandonedPullArrive) {
   const PublishedLease siblings[] = {gateway.leases.Add(1000), gateway.leases.Add(kLarge)};
   bool caught = false;
   for (const Instant end = In(kTestLimit); !caught && RealClock().Now() < end;) {
-    UcxTransfer first(*puller_, gateway.DescriptorOf(given_up));
+    UcxTransfer first(gateway.DescriptorOf(given_up));
     std::vector<std::unique_ptr<UcxTransfer>> others;
     for (const PublishedLease& lease : siblings) {
-      others.push_back(std::make_unique<UcxTransfer>(*puller_, gateway.DescriptorOf(lease)));
+      others.push_back(std::make_unique<UcxTransfer>(gateway.DescriptorOf(lease)));
     }
+    first.Start(*puller_);
+    for (const auto& other : others) other->Start(*puller_);
     caught = first.Begin();
     first.op.reset();
     for (size_t i = 0; i < others.size(); ++i) {

@@ -40,8 +40,7 @@ UcxGateway::UcxGateway(const UcxModule& ucx, const FakeLeaseSource::Options& sou
 UcxGateway::UcxGateway(const UcxModule& ucx, const FakeLeaseSource::Options& source)
     : UcxGateway(ucx, source, {.listen = *SocketAddress::Parse("127.0.0.1:0")}) {}
 
-UcxTransfer::UcxTransfer(PullEngine& engine, const wire::Descriptor& d, Instant deadline)
-    : descriptor(d), into(d.nbytes) {
+void UcxTransfer::Start(PullEngine& engine, Instant deadline) {
   op = engine.Start({.descriptor = &descriptor,
                      .offset = 0,
                      .length = into.size(),

@@ -57,7 +57,13 @@ struct UcxGateway {
 
 // One pull that can be left lying in the middle.
 struct UcxTransfer {
-  UcxTransfer(PullEngine& engine, const wire::Descriptor& d, Instant deadline = kNever);
+  // Memory for one, to be started when all of several have theirs.
+  explicit UcxTransfer(const wire::Descriptor& d) : descriptor(d), into(d.nbytes) {}
+  UcxTransfer(PullEngine& engine, const wire::Descriptor& d, Instant deadline = kNever)
+      : UcxTransfer(d) {
+    Start(engine, deadline);
+  }
+  void Start(PullEngine& engine, Instant deadline = kNever);
   // Until the first bytes are there. False if by then it is over: another thread carries it on.
   bool Begin();
 
