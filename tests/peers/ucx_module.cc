@@ -41,7 +41,7 @@ struct Liar {
   ucp_context_h context = nullptr;
   ucp_worker_h worker = nullptr;
   ucp_listener_h listener = nullptr;
-  std::atomic<bool> stop = false;
+  std::atomic<bool> stop{false};
   std::thread thread;
 };
 Liar liar;

@@ -323,8 +323,9 @@ void Engine::Reply(Reader& reader, const wire::TcpRequest& request) {
 
 absl::Status Engine::Read(const wire::TcpRequest& request, Answer* answer) {
   absl::StatusOr<PinnedBytes> opened = leases_->Open(request.lease, request.offset, request.length);
-  if (opened.ok()) answer->payload = *std::move(opened);
-  return opened.status();
+  if (!opened.ok()) return opened.status();
+  answer->payload = *std::move(opened);
+  return absl::OkStatus();
 }
 
 absl::Status Engine::Locate(const wire::TcpRequest& request, Answer* answer) {
