@@ -56,6 +56,7 @@ def test_every_engine_and_yardstick_at_every_size(command: Path) -> None:
             assert row["nbytes"] <= row["arena_bytes_per_tensor"] <= row["nbytes"] * 1.06 + 4096
 
 
+@pytest.mark.plain_build  # as tests/command/test_ucx.py says
 @pytest.mark.parametrize("engine", ["ucx", "ucx-get"])
 def test_ucx_is_measured(command: Path, engine: str) -> None:
     if not (command.parent.parent / "lib/tensorferry/libtensorferry_ucx.so").exists():

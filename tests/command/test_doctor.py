@@ -400,6 +400,7 @@ def test_sealing_is_forbidden(command: Path) -> None:
     assert "F_ADD_SEALS" in finding["cause"] + finding["fix"]
 
 
+@pytest.mark.plain_build
 def test_more_memory_than_there_is(command: Path) -> None:
     sizes = ["--arena-bytes", str(1 << 50), "--landing-bytes", str(1 << 50)]
     report = doctor(command, *sizes)
