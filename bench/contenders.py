@@ -1,6 +1,6 @@
 """Everything that `./dev bench` measures: our lanes, the yardsticks and the peers, each as processes of its own.
 
-for contender in contenders(paths):
+for contender in contenders():
     rows = contender.run(sizes)          # {nbytes: row}, or Gap: why there is no figure
 
 Each run starts its processes anew, so that what fails takes nothing with it, and no peer that burns a core while it
@@ -9,9 +9,7 @@ idles is in the way of the others.
 
 import json
 import os
-import random
 import re
-import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -19,8 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from peers import stock
+
 Row = dict[str, Any]
 Rows = dict[int, Row]
+Measure = Callable[[Mapping[int, int]], Rows]  # counts by size
+
+COMMAND = stock.ROOT / "build/tools/tensorferry"
+PARTS = stock.ROOT / "build/bench/tensorferry_parts"
+PYTHON = stock.ROOT / ".venv/bin/python"
+BENCH_PYTHON = stock.ROOT / ".bench/bin/python"
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (64 * KIB, MIB, 9 * MIB, 32 * MIB)
@@ -36,47 +42,11 @@ class Gap(Exception):  # noqa: N818 - it is what it is called in the table
 
 
 @dataclass(frozen=True)
-class Paths:
-    root: Path
-
-    @property
-    def command(self) -> Path:
-        return self.root / "build/tools/tensorferry"
-
-    @property
-    def stock_exporter(self) -> Path:
-        return self.root / "build/peers/target/release/stock_exporter"
-
-    @property
-    def stock_python(self) -> Path:
-        return self.root / ".peers/bin/python"
-
-    @property
-    def bench_python(self) -> Path:
-        return self.root / ".bench/bin/python"
-
-    @property
-    def python(self) -> Path:
-        return self.root / ".venv/bin/python"
-
-    @property
-    def wheel_site(self) -> Path:
-        return self.root / "build/wheel-site"
-
-    @property
-    def nixl_lib(self) -> Path:
-        found = sorted((self.root / ".peers/lib").glob("python3*/site-packages/.nixl_cu13.mesonpy.libs"))
-        if not found:
-            raise Gap("NIXL's wheel is not in .peers: ./dev setup")
-        return found[0]
-
-
-@dataclass(frozen=True)
 class Contender:
     name: str
     what: str  # for people: which ends, which versions
     sizes: Sequence[int]
-    measure: Callable[[Mapping[int, int]], Rows] = field(repr=False)  # counts by size
+    measure: Measure = field(repr=False)
 
     def run(self, scale: float) -> Rows:
         """`scale` times the usual counts."""
@@ -84,19 +54,8 @@ class Contender:
         return self.measure({size: max(3, round(counts.get(size, 30) * scale)) for size in self.sizes})
 
 
-def free_port() -> int:
-    """One that the kernel gives to nobody by itself, in the time until it is used."""
-    while True:
-        port = random.randrange(20000, 32000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-
-
 def environment(changes: Mapping[str, str]) -> dict[str, str]:
-    """This one without what would configure the peers."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SMG_", "UCX_", "NIXL_", "MC_", "LD_", "PYTHON"))}
-    return {**kept, "UCX_LOG_FILE": "stderr", "UCX_WARN_UNUSED_ENV_VARS": "n", **changes}
+    return stock.bare_environment({"UCX_WARN_UNUSED_ENV_VARS": "n", **changes})
 
 
 def need(path: Path, how: str) -> None:
@@ -140,22 +99,21 @@ def rows_of(out: str) -> Rows:
     return rows
 
 
-def command(paths: Paths, *options: str, gateway: Callable[[], str] | None = None, env: Mapping[str, str] = {}) -> Any:
+def command(*options: str, gateway: Sequence[str] = (), env: Mapping[str, str] = {}) -> Measure:
     """`tensorferry bench` with these options."""
 
     def measure(counts: Mapping[int, int]) -> Rows:
-        need(paths.command, "./dev build")
+        need(COMMAND, "./dev build")
         sizes, numbers = (",".join(map(str, of)) for of in (counts.keys(), counts.values()))
         args = ["--json", "--sizes", sizes, "--count", numbers, *options]
-        if gateway is not None:
-            args += ["--gateway", gateway()]
-        return rows_of(output_of([paths.command, "bench", *args], env, may_fail=True))
+        if gateway:
+            args += ["--gateway", " ".join(gateway)]
+        return rows_of(output_of([COMMAND, "bench", *args], env, may_fail=True))
 
     return measure
 
 
 def driver(
-    paths: Paths,
     program: str,
     python: Path,
     gateway: Callable[[int], list[str]],
@@ -164,7 +122,7 @@ def driver(
     gateway_env: Callable[[], Mapping[str, str]] = dict,
     opening: Mapping[str, str | int] | None = None,
     idle: float = 0,
-) -> Any:
+) -> Measure:
     """A program of bench/drivers as the worker."""
 
     def measure(counts: Mapping[int, int]) -> Rows:
@@ -176,20 +134,21 @@ def driver(
             "open": opening,
             "idle": idle,
         }
-        path = f"{paths.wheel_site}:{paths.root}:{paths.root}/tests:{paths.root}/tests/peers/stand_ins"
+        folders = ("build/wheel-site", "", "tests", "tests/peers/stand_ins")
+        path = ":".join(str(stock.ROOT / folder) for folder in folders)
         args: list[str | Path] = [python, "-u", "-m", f"bench.drivers.{program}", json.dumps(job)]
         return rows_of(output_of(args, {"PYTHONPATH": path, **env}))
 
     return measure
 
 
-def stock_gateway(paths: Paths, slot_bytes: int) -> list[str]:
-    need(paths.stock_exporter, "./dev setup")
+def stock_gateway(slot_bytes: int) -> list[str]:
+    need(stock.EXPORTER, "./dev setup")
     # Four slots: warm after four tensors.
-    return [str(paths.stock_exporter), str(free_port()), "4", str(slot_bytes + 64), "600"]
+    return [str(stock.EXPORTER), str(stock.free_port()), "4", str(slot_bytes + 64), "600"]
 
 
-def stock_puller(paths: Paths, transports: str | None, idle: float = 0) -> Any:
+def stock_puller(transports: str | None, idle: float = 0) -> Measure:
     ucx = {"UCX_TLS": transports} if transports else {}
     lane_on = {
         "SMG_MM_PIXEL_RDMA": "1",
@@ -198,38 +157,29 @@ def stock_puller(paths: Paths, transports: str | None, idle: float = 0) -> Any:
         "SMG_RDMA_READ_TIMEOUT_S": "30",
     }
     return driver(
-        paths,
         "stock_puller",
-        paths.stock_python,
-        lambda largest: stock_gateway(paths, largest),
+        stock.PYTHON,
+        stock_gateway,
         env={**ucx, **lane_on},
-        gateway_env=lambda: {"LD_LIBRARY_PATH": str(paths.nixl_lib)},
+        gateway_env=lambda: {"LD_LIBRARY_PATH": str(stock.nixl_lib())},
         idle=idle,
     )
 
 
-def our_gateway(paths: Paths) -> Callable[[int], list[str]]:
-    return lambda _: [str(paths.command), "bench", "--serve-streams", "0"]
+def our_gateway(largest: int) -> list[str]:
+    del largest
+    return [str(COMMAND), "bench", "--serve-streams", "0"]
 
 
-def our_puller_over_nixl(paths: Paths) -> Any:
-    def gateway() -> str:
-        words = ["env", f"LD_LIBRARY_PATH={paths.nixl_lib}", *stock_gateway(paths, 32 * MIB)]
-        return " ".join(words)
+def our_puller_over_nixl(*options: str, stock_end: bool = False) -> Measure:
+    """From SMG's exporter, or from an end of ours."""
 
     def measure(counts: Mapping[int, int]) -> Rows:
-        options = ["--engine", "nixl", "--nixl-lib", str(paths.nixl_lib)]
-        rows: Rows = command(paths, *options, gateway=gateway, env={"UCX_TLS": "tcp"})(counts)
-        return rows
-
-    return measure
-
-
-def our_nixl(paths: Paths, *options: str) -> Any:
-    def measure(counts: Mapping[int, int]) -> Rows:
-        nixl = ["--engine", "nixl", "--nixl-lib", str(paths.nixl_lib)]
-        rows: Rows = command(paths, *nixl, *options, env={"UCX_TLS": "tcp"})(counts)
-        return rows
+        need(stock.PYTHON, "./dev setup")
+        lib = str(stock.nixl_lib())
+        gateway = ["env", f"LD_LIBRARY_PATH={lib}", *stock_gateway(32 * MIB)] if stock_end else []
+        nixl = ["--engine", "nixl", "--nixl-lib", lib]
+        return command(*nixl, *options, gateway=gateway, env={"UCX_TLS": "tcp"})(counts)
 
     return measure
 
@@ -239,7 +189,7 @@ def ucx_perftest(counts: Mapping[int, int]) -> Rows:
     rows: Rows = {}
     env = environment({"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"})
     for size, count in counts.items():
-        port = str(free_port())
+        port = str(stock.free_port())
         args = ["ucx_perftest", "-t", "tag_lat", "-s", str(size), "-n", str(count), "-w", str(max(3, count // 10))]
         try:
             server = subprocess.Popen(
@@ -274,19 +224,15 @@ def perftest_row(size: int, count: int, out: str) -> Row:
     return {"nbytes": size, "count": count, "p50_us": p50, "gb_per_s": size / p50 / 1e3, "transport": "ucx"}
 
 
-def parts(paths: Paths) -> dict[str, Row]:
+def parts(*options: str) -> dict[str, Row]:
     """What tensorferry_parts prints: the time of each part, GB/s where it moves bytes, and its counters."""
-    program = paths.root / "build/bench/tensorferry_parts"
-    need(program, "./dev bench")
-    out = output_of([program, "--benchmark_format=json", "--benchmark_min_time=0.1"], {})
-    return parts_of(json.loads(out))
+    need(PARTS, "./dev bench")
+    return parts_of(json.loads(output_of([PARTS, "--benchmark_format=json", *options], {})))
 
 
-def staged(paths: Paths, counts: Mapping[int, int]) -> Rows:
+def staged(counts: Mapping[int, int]) -> Rows:
     """Of tensorferry_parts: a whole pull right after the tensor was written finds cold caches there."""
-    need(paths.root / "build/bench/tensorferry_parts", "./dev bench")
-    args = ["--benchmark_filter=StageAndPublish", "--benchmark_format=json", "--benchmark_min_time=0.05"]
-    found = parts_of(json.loads(output_of([paths.root / "build/bench/tensorferry_parts", *args], {})))
+    found = parts("--benchmark_filter=StageAndPublish", "--benchmark_min_time=0.05")
     rows: Rows = {}
     for size in counts:
         part = found[f"StageAndPublish/{size}"]
@@ -313,32 +259,33 @@ def parts_of(printed: Row) -> dict[str, Row]:
     return found
 
 
-def contenders(paths: Paths) -> list[Contender]:
+def contenders() -> list[Contender]:
     def ours(name: str, what: str, *options: str, sizes: Sequence[int] = SIZES) -> Contender:
-        return Contender(name, what, sizes, command(paths, *options))
+        return Contender(name, what, sizes, command(*options))
 
     small, medium = (64 * KIB, MIB), (64 * KIB, MIB, 9 * MIB)
     found = [
         ours("tcp", "lane remote over tcp, a view", "--engine", "tcp"),
         ours("sockets", "bare sockets, spin then poll", "--engine", "sockets"),
         ours("sockets-blocking", "bare sockets that only sleep", "--engine", "sockets-blocking"),
-        Contender("stock", "SMG's exporter and puller, NIXL over UCX_TLS=tcp", SIZES, stock_puller(paths, "tcp")),
-        Contender("stock-own", "the same, as NIXL chooses", SIZES, stock_puller(paths, None)),
+        Contender("stock", "SMG's exporter and puller, NIXL over UCX_TLS=tcp", SIZES, stock_puller("tcp")),
+        Contender("stock-own", "the same, as NIXL chooses", SIZES, stock_puller(None)),
         Contender(
             "mooncake",
             "Mooncake's transfer engine over tcp",
             SIZES,
             driver(
-                paths,
                 "mooncake_worker",
-                paths.bench_python,
-                lambda largest: [str(paths.bench_python), "-u", "-m", "bench.drivers.mooncake_gateway", str(largest)],
+                BENCH_PYTHON,
+                lambda largest: [str(BENCH_PYTHON), "-u", "-m", "bench.drivers.mooncake_gateway", str(largest)],
             ),
         ),
         ours("ucx", "lane remote over ucx, a view", "--engine", "ucx"),
         ours("ucx-get", "the same, read by the worker itself (GET, emulated)", "--engine", "ucx-get"),
         Contender("ucx-perftest", "ucx_perftest tag_lat over tcp", SIZES, ucx_perftest),
-        Contender("nixl-puller", "our puller, SMG's exporter, UCX_TLS=tcp", SIZES, our_puller_over_nixl(paths)),
+        Contender(
+            "nixl-puller", "our puller, SMG's exporter, UCX_TLS=tcp", SIZES, our_puller_over_nixl(stock_end=True)
+        ),
         ours("local", "lane shm over local, a view", "--engine", "local"),
         ours("local-copy", "the same, copied out", "--engine", "local", "--copy"),
         ours("memcpy", "memcpy of mapped memory", "--engine", "memcpy"),
@@ -346,14 +293,14 @@ def contenders(paths: Paths) -> list[Contender]:
             "stock-shm",
             "a file under /dev/shm: written, read by SMG's reader, unlinked",
             SIZES,
-            driver(paths, "stock_files", paths.stock_python, our_gateway(paths), opening={"engine": "file"}),
+            driver("stock_files", stock.PYTHON, our_gateway, opening={"engine": "file"}),
         ),
         ours("export", "Export of bytes that lie elsewhere", "--engine", "tcp", "--export"),
         Contender(
             "python",
             "our Python package, tcp",
             SIZES,
-            driver(paths, "ferry", paths.python, our_gateway(paths), opening={"engine": "tcp"}),
+            driver("ferry", PYTHON, our_gateway, opening={"engine": "tcp"}),
         ),
         ours("rpc", "whole calls, lane remote over tcp", "--engine", "tcp", "--rpc"),
         ours("rpc-local", "whole calls, lane shm over local", "--engine", "local", "--rpc"),
@@ -363,9 +310,9 @@ def contenders(paths: Paths) -> list[Contender]:
         ours("tcp-idle", "tcp, doing nothing", "--engine", "tcp", "--idle", "1", sizes=small[:1]),
         ours("local-idle", "local, doing nothing", "--engine", "local", "--idle", "1", sizes=small[:1]),
         ours("ucx-idle", "ucx, doing nothing", "--engine", "ucx", "--idle", "1", sizes=small[:1]),
-        Contender("stage", "staging and publishing, nothing else", SIZES, lambda counts: staged(paths, counts)),
-        Contender("nixl-idle", "nixl, doing nothing", small[:1], our_nixl(paths, "--idle", "1")),
-        Contender("stock-idle", "SMG's pair, doing nothing", small[:1], stock_puller(paths, "tcp", idle=1)),
+        Contender("stage", "staging and publishing, nothing else", SIZES, staged),
+        Contender("nixl-idle", "nixl, doing nothing", small[:1], our_puller_over_nixl("--idle", "1")),
+        Contender("stock-idle", "SMG's pair, doing nothing", small[:1], stock_puller("tcp", idle=1)),
     ]
     for engine in ("tcp", "sockets"):
         wide = ["--engine", engine, "--concurrency", "8", *(["--workers", "8"] if engine == "tcp" else [])]

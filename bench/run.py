@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import document, record
-from bench.contenders import Contender, Gap, Paths, Rows, contenders, parts
+from bench.contenders import Contender, Gap, Rows, contenders, parts
 
 ROOT = Path(__file__).parents[1]
 # A contender that failed so often is not tried again: it is a gap, not a delay.
@@ -154,7 +154,7 @@ def write(folder: Path, made: record.Record) -> None:
 
 def main(argv: Sequence[str]) -> int:
     options = arguments(argv)
-    chosen = contenders(Paths(ROOT))
+    chosen = contenders()
     if options.list:
         print("\n".join(f"{contender.name:18} {contender.what}" for contender in chosen))
         return 0
@@ -170,7 +170,7 @@ def main(argv: Sequence[str]) -> int:
     made = record.make(rounds, gaps, about(chosen, rounds, load))
     if not options.only:
         try:
-            made["parts"] = parts(Paths(ROOT))
+            made["parts"] = parts("--benchmark_min_time=0.1")
         except Gap as gap:
             gaps["parts"] = made["gaps"]["parts"] = str(gap)
     for row in made["rows"]:

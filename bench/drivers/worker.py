@@ -41,7 +41,6 @@ class Job:
     env: dict[str, str] = field(default_factory=dict)  # of the gateway
     open: dict[str, Any] | None = None  # for gateways of ours: the engine
     idle: float = 0
-    options: dict[str, Any] = field(default_factory=dict)  # the peer's own
 
 
 @dataclass(frozen=True)

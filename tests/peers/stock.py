@@ -54,10 +54,15 @@ def nixl_lib() -> Path:
     return found
 
 
+def bare_environment(changes: Mapping[str, str]) -> dict[str, str]:
+    """This one without what would configure the peers; and UCX logs where logs belong."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SMG_", "UCX_", "NIXL_", "MC_", "LD_", "PYTHON"))}
+    return {**kept, "UCX_LOG_FILE": "stderr", **changes}
+
+
 def environment(changes: Mapping[str, str]) -> dict[str, str]:
-    """This one without what would configure the peers, over TCP; and UCX logs where logs belong."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SMG_", "UCX_", "NIXL_", "LD_", "PYTHON"))}
-    return {**kept, "UCX_TLS": "tcp", "UCX_LOG_FILE": "stderr", **changes}
+    """The same, over TCP."""
+    return bare_environment({"UCX_TLS": "tcp", **changes})
 
 
 def free_port() -> int:

@@ -5,21 +5,20 @@ from pathlib import Path
 import pytest
 from peers import stock
 
-from bench.contenders import KIB, Contender, Gap, Paths, contenders, driver
+from bench.contenders import COMMAND, KIB, Contender, Gap, contenders, driver, our_gateway
 
-PATHS = Paths(stock.ROOT)
 NAMES = ("stock", "stock-own", "stock-shm", "nixl-puller", "stock-idle")
 
 
 def contender(name: str) -> Contender:
-    (found,) = (each for each in contenders(PATHS) if each.name == name)
+    (found,) = (each for each in contenders() if each.name == name)
     return found
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stock_peer_is_measured(control: dict[int, stock.Pulled], command: Path, name: str) -> None:
     del control
-    assert command == PATHS.command, "bench/contenders.py runs the plain build"
+    assert command == COMMAND, "bench/contenders.py runs the plain build"
     row = contender(name).measure({64 * KIB: 4})[64 * KIB]
     assert row["count"] == 4
     assert 0 < row["p50_us"] <= row["max_us"]
@@ -32,8 +31,8 @@ def test_a_stock_peer_is_measured(control: dict[int, stock.Pulled], command: Pat
 
 def test_a_wrong_byte_of_a_peer_is_a_gap(control: dict[int, stock.Pulled], command: Path) -> None:
     del control
-    gateway = [str(command), "bench", "--serve-streams", "0"]
+    assert command == COMMAND
     corrupt: dict[str, str | int] = {"engine": "file", "corrupt": 3}
-    measure = driver(PATHS, "stock_files", PATHS.stock_python, lambda _: gateway, opening=corrupt)
+    measure = driver("stock_files", stock.PYTHON, our_gateway, opening=corrupt)
     with pytest.raises(Gap, match="other bytes arrived"):
         measure({64 * KIB: 4})

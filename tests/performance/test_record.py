@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench import document, goals, record, run
-from bench.contenders import KIB, MIB, Contender, Gap, Paths, Rows, contenders, parts_of, perftest_row, rows_of
+from bench.contenders import KIB, MIB, Contender, Gap, Rows, contenders, parts_of, perftest_row, rows_of
 from bench.goals import Goal, Of, at
 
 ABOUT = {
@@ -95,7 +95,7 @@ def test_what_is_taken_off_never_goes_below_nothing() -> None:
 
 
 def test_goals_name_contenders_that_exist() -> None:
-    names = {contender.name: contender for contender in contenders(Paths(Path("/nowhere")))}
+    names = {contender.name: contender for contender in contenders()}
     for goal in goals.GOALS:
         for side in (goal.ours, goal.theirs):
             if isinstance(side, Of):

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-from bench.contenders import KIB, Paths, contenders
+from bench.contenders import COMMAND, KIB, contenders
 
 
 def test_the_package_is_measured(command: Path) -> None:
-    paths = Paths(Path(__file__).parents[2])
-    assert command == paths.command, "bench/contenders.py runs the plain build"
-    (ours,) = (each for each in contenders(paths) if each.name == "python")
+    assert command == COMMAND, "bench/contenders.py runs the plain build"
+    (ours,) = (each for each in contenders() if each.name == "python")
     row = ours.measure({64 * KIB: 4})[64 * KIB]
     assert row["count"] == 4
     assert row["transport"] == "tcp"
