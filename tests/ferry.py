@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pytest
+
 Event = dict[str, Any]
 
 
@@ -186,6 +188,14 @@ def worker(command: Path, *args: str | Path, prefix: Sequence[str] = ()) -> Iter
         running.ready = ready
         running.listen = ready["listen"]
         yield running
+
+
+def ucx_module(command: Path) -> Path:
+    """Skips loudly where there is none; in CI that skip is a failure."""
+    path = command.parent.parent / "lib/tensorferry/libtensorferry_ucx.so"
+    if not path.exists():
+        pytest.skip("no UCX when this was built: engine ucx is NOT tested here")
+    return path
 
 
 def sha256(path: Path) -> str:

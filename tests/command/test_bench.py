@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ferry import Event, Result, Running, run
+from ferry import Event, Result, Running, run, ucx_module
 
 ENGINES = {
     "local": "local",
@@ -56,11 +56,10 @@ def test_every_engine_and_yardstick_at_every_size(command: Path) -> None:
             assert row["nbytes"] <= row["arena_bytes_per_tensor"] <= row["nbytes"] * 1.06 + 4096
 
 
-@pytest.mark.plain_build  # as tests/command/test_ucx.py says
+@pytest.mark.plain_build  # as test_export_pull.py says
 @pytest.mark.parametrize("engine", ["ucx", "ucx-get"])
 def test_ucx_is_measured(command: Path, engine: str) -> None:
-    if not (command.parent.parent / "lib/tensorferry/libtensorferry_ucx.so").exists():
-        pytest.skip("no UCX when this was built: engine ucx is NOT measured here")
+    ucx_module(command)
     result = bench(command, "--json", "--engine", engine, "--sizes", ",".join(SIZES), "--idle", "0.1")
     assert result.code == 0, result.err
     for row in result.rows():

@@ -1,11 +1,13 @@
-"""Engine ucx through the command, over UCX's tcp: transfers, faults, the choice between it and tcp, and its absence."""
+"""Engine ucx through the command, over UCX's tcp: what is its own, the choice between it and tcp, and its absence.
+
+What all engines do is tested of it, too, by test_export_pull.py.
+"""
 
 import re
 import signal
 import socket
 import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,37 +17,26 @@ from exposition import Scrape
 from ferry import (
     Event,
     Result,
-    Running,
     exporter,
     make_file,
     pull_arguments,
     run,
     sha256,
-    wait_connected,
+    ucx_module,
     worker,
 )
 from hosts import Host, cut, two_hosts
 from shown import Session, run_by
 
-# LeakSanitizer falls over what UCX has mapped when such a process ends (its own tracer, signal 11): under ASan UCX is
-# tested by the unit and process tests beside the engine.
-pytestmark = pytest.mark.plain_build
+pytestmark = pytest.mark.plain_build  # as test_export_pull.py says
 DATA = Path(__file__).parent.parent / "data"
-# Asked for, and read by the worker itself. UCX emulates that here, and may end a gateway whose reader goes away in
-# the middle (docs/ucx.md): readers that do are tested of the first alone.
+# Asked for, and read by the worker itself, which UCX emulates here.
 BOTH = pytest.mark.parametrize("get", ["off", "emulated"])
 
 
 @pytest.fixture(autouse=True)
 def module(command: Path) -> Path:
-    path = command.parent.parent / "lib/tensorferry/libtensorferry_ucx.so"
-    if not path.exists():
-        pytest.skip("no UCX when this was built: engine ucx is NOT tested here")
-    return path
-
-
-def pull_with(command: Path, exported: Event, get: str) -> Result:
-    return pull(command, exported, "--ucx-get", get)
+    return ucx_module(command)
 
 
 def pull(command: Path, exported: Event, *more: str | Path, timeout: float = 60) -> Result:
@@ -53,36 +44,11 @@ def pull(command: Path, exported: Event, *more: str | Path, timeout: float = 60)
 
 
 @BOTH
-@pytest.mark.parametrize("nbytes", [0, 1, 65536, 65537, 9 << 20, 100 << 20])
-def test_the_bytes_arrive(command: Path, tmp_path: Path, nbytes: int, get: str) -> None:
-    source = make_file(tmp_path / "source", nbytes)
+def test_a_descriptor_says_whether_it_can_be_read(command: Path, tmp_path: Path, get: str) -> None:
     with exporter(command, "--ucx-get", get, engine="ucx") as gateway:
-        exported = gateway.ask(f"42 {source}")
-        inspected = run(command, "inspect", "--json", exported["descriptor"]).row()
-        assert inspected["ways"][0].get("get", False) == (get != "off")
-        result = pull(command, exported, "--ucx-get", get)
-        assert result.code == 0, result.err
-        assert result.row()["transport"] == "ucx"
-        assert result.row()["sha256"] == sha256(source)
-        # Nothing of UCX's own on either output.
-        assert result.err == ""
-        assert gateway.next() == {"event": "released", "key": 42}
-        gateway.end_input()
-        assert gateway.wait() == 0
-
-
-@BOTH
-def test_eight_readers_end_one_lease(command: Path, tmp_path: Path, get: str) -> None:
-    source = make_file(tmp_path / "source", 9 << 20)
-    with exporter(command, "--readers", "8", "--ucx-get", get, engine="ucx") as gateway:
-        exported = gateway.ask(f"1 {source}")
-        with ThreadPoolExecutor(8) as pool:
-            results = list(pool.map(lambda _: pull(command, exported, "--ucx-get", get), range(8)))
-        for result in results:
-            assert result.code == 0, result.err
-            assert result.row()["sha256"] == sha256(source)
-        assert gateway.next() == {"event": "released", "key": 1}
-        assert pull(command, exported, "--ucx-get", get).row()["code"] == "lease_ended"
+        exported = gateway.ask(f"42 {make_file(tmp_path / 'source', 1000)}")
+    inspected = run(command, "inspect", "--json", exported["descriptor"]).row()
+    assert inspected["ways"][0].get("get", False) == (get != "off")
 
 
 @pytest.mark.parametrize(("at_gateway", "at_worker"), [("off", "emulated"), ("emulated", "off")])
@@ -103,111 +69,6 @@ def test_get_is_for_cards_that_read(command: Path) -> None:
     assert "--ucx-get emulated" in refused.err
     assert len(refused.err.splitlines()) == 1, refused.err
     assert run(command, "export", "--listen", "127.0.0.1:0", "--engine", "ucx", "--ucx-get", "perhaps").code == 2
-
-
-@BOTH
-def test_cancelled_expired_and_gone(command: Path, tmp_path: Path, get: str) -> None:
-    source = make_file(tmp_path / "source", 1000)
-
-    with exporter(command, "--ttl", "1", "--ucx-get", get, engine="ucx") as gateway:
-        cancelled = gateway.ask(f"7 {source}")
-        gateway.say("cancel 7")
-        assert gateway.next() == {"event": "cancelled", "key": 7}
-        assert pull_with(command, cancelled, get).row()["code"] == "lease_ended"
-        expired = gateway.ask(f"8 {source}")
-        assert gateway.next() == {"event": "expired", "key": 8}
-        assert pull_with(command, expired, get).row()["code"] == "lease_ended"
-        gateway.signal(signal.SIGKILL)
-        gateway.wait()
-        gone = pull_with(command, expired, get).row()
-        assert gone["code"] == "unreachable"
-        assert gone["retryable"] is True
-
-
-def test_a_stopped_gateway_times_out_and_serves_when_it_goes_on(command: Path, tmp_path: Path) -> None:
-    source = make_file(tmp_path / "source", 9 << 20)
-    with exporter(command, "--readers", "2", engine="ucx") as gateway:
-        exported = gateway.ask(f"1 {source}")
-        assert pull(command, exported).code == 0
-        gateway.signal(signal.SIGSTOP)
-        began = time.monotonic()
-        assert pull(command, exported, timeout=1).row()["code"] == "timed_out"
-        assert time.monotonic() - began < 30
-        gateway.signal(signal.SIGCONT)
-        assert pull(command, exported).row()["sha256"] == sha256(source)
-
-
-def test_a_worker_killed_in_mid_pull_does_not_disturb_the_gateway(command: Path, tmp_path: Path) -> None:
-    source = make_file(tmp_path / "source", 100 << 20)
-    interrupted = 0
-    with exporter(command, "--readers", "1000", engine="ucx") as gateway:
-        exported = gateway.ask(f"1 {source}")
-        for _ in range(8):
-            with Running(command, *pull_arguments(exported, "--engine", "ucx")) as victim:
-                wait_connected(gateway)
-                victim.signal(signal.SIGKILL)
-                interrupted += victim.wait() == -signal.SIGKILL
-        assert interrupted > 0
-        result = pull(command, exported)
-        assert result.code == 0, result.err
-        assert result.row()["sha256"] == sha256(source)
-        gateway.say("cancel 1")
-        assert gateway.next() == {"event": "cancelled", "key": 1}
-        # All memory is back: a tensor that needs almost all of it fits.
-        assert gateway.ask(f"2 {make_file(tmp_path / 'large', 900 << 20)}")["event"] == "exported"
-
-
-def test_a_stopped_worker_holds_up_nobody(command: Path, tmp_path: Path) -> None:
-    source = make_file(tmp_path / "source", 100 << 20)
-    with exporter(command, "--readers", "100", engine="ucx") as gateway:
-        exported = gateway.ask(f"1 {source}")
-        with Running(command, *pull_arguments(exported, "--engine", "ucx", "--timeout", "600")) as stopped:
-            wait_connected(gateway)
-            stopped.signal(signal.SIGSTOP)
-            small = gateway.ask(f"2 {make_file(tmp_path / 'small', 65536)}")
-            assert pull(command, small, timeout=20).code == 0
-            assert pull(command, exported).row()["sha256"] == sha256(source)
-            stopped.signal(signal.SIGCONT)
-            answer = stopped.next()
-            assert answer.get("sha256", sha256(source)) == sha256(source)
-
-
-@BOTH
-def test_a_gateway_killed_in_mid_pull(command: Path, tmp_path: Path, get: str) -> None:
-    source = make_file(tmp_path / "source", 512 << 20)
-    for _ in range(20):
-        with exporter(command, "--ucx-get", get, engine="ucx") as gateway:
-            exported = gateway.ask(f"1 {source}")
-            more = ["--engine", "ucx", "--ucx-get", get, "--timeout", "60"]
-            with Running(command, *pull_arguments(exported, *more)) as puller:
-                wait_connected(gateway)
-                gateway.signal(signal.SIGKILL)
-                answer = puller.next()
-                if "code" not in answer:
-                    continue  # it was faster than the signal
-                assert answer["code"] in ("peer_closed", "unreachable")
-                assert answer["retryable"] is True
-                assert puller.wait() == 1
-                return
-    pytest.fail("no pull was slow enough to be interrupted")
-
-
-@BOTH
-def test_a_gateway_restarted_at_the_same_address(command: Path, tmp_path: Path, get: str) -> None:
-    source = make_file(tmp_path / "source", 100_000)
-    listen = "127.0.0.1:0"
-    old: Event | None = None
-    for _ in range(4):
-        with exporter(command, "--listen", listen, "--ucx-get", get, engine="ucx") as gateway:
-            listen = gateway.listen
-            if old is not None:
-                assert pull_with(command, old, get).row()["code"] == "wrong_instance"
-            exported = gateway.ask(f"1 {source}")
-            assert pull_with(command, exported, get).row()["sha256"] == sha256(source)
-            gateway.until(lambda e: e["event"] == "released")
-            old = gateway.ask(f"2 {source}")
-            gateway.signal(signal.SIGKILL)
-            gateway.wait()
 
 
 @BOTH
