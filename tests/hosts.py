@@ -23,6 +23,12 @@ class Host:
     def prefix(self) -> list[str]:
         return ["ip", "netns", "exec", self.name]
 
+    def addresses(self, family: str) -> tuple[str, str]:
+        """Where to listen, and its network."""
+        if family == "v4":
+            return f"{self.v4}:0", self.network_v4
+        return f"[{self.v6}]:0", self.network_v6
+
 
 def _ip(*args: str) -> str:
     return subprocess.run(["ip", *args], check=True, capture_output=True, text=True).stdout

@@ -5,23 +5,17 @@ import time
 from pathlib import Path
 
 import pytest
-from ferry import Event, Running, exporter, make_file, pull_arguments, run, sha256, worker
-from hosts import Host, cut, two_hosts
+from ferry import Event, Result, Running, exporter, make_file, pull_arguments, run, sha256, ucx_module, worker
+from hosts import cut, two_hosts
 
 DATA = Path(__file__).parent.parent / "data"
-
-
-def addresses(host: Host, family: str) -> tuple[str, str]:
-    if family == "v4":
-        return f"{host.v4}:0", host.network_v4
-    return f"[{host.v6}]:0", host.network_v6
 
 
 @pytest.mark.parametrize("family", ["v4", "v6"])
 def test_a_picture_crosses_the_network(command: Path, family: str) -> None:
     with two_hosts() as (gateway, other):
-        listen, _ = addresses(other, family)
-        _, network = addresses(gateway, family)
+        listen, _ = other.addresses(family)
+        _, network = gateway.addresses(family)
         with worker(command, "--listen", listen, "--allow", network, prefix=other.prefix) as running:
             result = run(
                 command,
@@ -91,27 +85,31 @@ def test_shm_is_not_offered_where_it_cannot_be(command: Path, tmp_path: Path) ->
             assert result.row()["lane"] == "remote"
 
 
-def pull_from(command: Path, exported: Event, host: Host, timeout: str) -> Running:
-    more = ("--allow", host.network_v4, "--timeout", timeout)
-    return Running(command, *pull_arguments(exported, *more), prefix=host.prefix)
-
-
-def test_a_network_that_is_cut_is_a_timeout(command: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["tcp", pytest.param("ucx", marks=pytest.mark.plain_build)])
+def test_a_network_that_is_cut_is_a_timeout(command: Path, tmp_path: Path, engine: str) -> None:
+    options = ["--engine", engine]
+    if engine == "ucx":
+        ucx_module(command)
+        options.append("--trusted-network")
     source = make_file(tmp_path / "source", 1 << 20)
     with (
         two_hosts() as (gateway, other),
-        exporter(command, "--listen", f"{gateway.v4}:0", engine="tcp", prefix=gateway.prefix) as far,
+        exporter(command, "--listen", f"{gateway.v4}:0", *options, prefix=gateway.prefix) as far,
     ):
-        exported = far.ask(f"1 {source}")
-        with pull_from(command, exported, other, "60") as puller:
-            assert puller.next()["sha256"] == sha256(source)
+
+        def pull(exported: Event, timeout: str) -> Result:
+            more = ("--allow", gateway.network_v4, "--timeout", timeout)
+            return run(command, *pull_arguments(exported, *options, *more), prefix=other.prefix)
+
+        result = pull(far.ask(f"1 {source}"), "60")
+        assert result.code == 0, result.err
+        assert result.row()["sha256"] == sha256(source)
         exported = far.ask(f"2 {source}")
         cut(gateway)
         began = time.monotonic()
-        with pull_from(command, exported, other, "1") as puller:
-            answer = puller.next()
-            assert answer["code"] in ("timed_out", "unreachable")
-            assert answer["retryable"] is True
+        answer = pull(exported, "1").row()
+        assert answer["code"] in ("timed_out", "unreachable")
+        assert answer["retryable"] is True
         assert time.monotonic() - began < 30
         far.signal(signal.SIGKILL)
 
@@ -119,7 +117,7 @@ def test_a_network_that_is_cut_is_a_timeout(command: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("family", ["v4", "v6"])
 def test_bench_measures_between_two_hosts(command: Path, family: str) -> None:
     with two_hosts() as (gateway, other):
-        listen, _ = addresses(gateway, family)
+        listen, _ = gateway.addresses(family)
         with Running(command, "bench", "--json", "--serve", listen, prefix=gateway.prefix) as serving:
             peer = serving.next()["listen"]
             few = ["--count", "2", "--warm-up", "1", "--sizes", "64k,3m"]
