@@ -1,12 +1,11 @@
 """What `tensorferry doctor` says, and machines on which it is asked."""
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from ferry import Event, Result, run
+from ferry import Event, Result, run, without_settings
 
 KEYS = {"check", "lane", "transport", "direction", "verdict", "cause", "evidence", "fix"}
 WORST = ["ok", "degraded", "off"]
@@ -47,9 +46,8 @@ class Report:
 
 def doctor(command: Path, *args: str | Path, prefix: Sequence[str] = (), **variables: str) -> Report:
     """Without what this process has of its own settings; of the engines those that need no library, unless told."""
-    clean = {k: v for k, v in os.environ.items() if not re.match(r"SMG_|EPD_|TOKENSPEED_|TENSORFERRY_", k)}
     engines = [] if "--engine" in args else ["--engine", "local,file,tcp"]
-    return Report(run(command, "doctor", "--json", *engines, *args, prefix=prefix, env={**clean, **variables}))
+    return Report(run(command, "doctor", "--json", *engines, *args, prefix=prefix, env=without_settings(**variables)))
 
 
 def altered(script: str) -> list[str]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -10,11 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-
-import pytest
+from typing import Any, TypeVar
 
 Event = dict[str, Any]
+Value = TypeVar("Value")
 
 
 def stop(process: subprocess.Popen[Any]) -> None:
@@ -27,12 +27,13 @@ def stop(process: subprocess.Popen[Any]) -> None:
 LIMIT = 60.0
 
 
-def wait_until(condition: Callable[[], bool], what: str | Callable[[], str]) -> None:
+def wait_until(condition: Callable[[], Value], what: str | Callable[[], str]) -> Value:
     """Of what tells nobody when it comes about: a state of the kernel's, or of another process."""
     until = time.monotonic() + LIMIT
-    while not condition():
+    while not (value := condition()):
         assert time.monotonic() < until, f"not in {LIMIT:g} s: {what if isinstance(what, str) else what()}"
         time.sleep(0.001)
+    return value
 
 
 class Running:
@@ -145,6 +146,45 @@ class Result:
         return rows[0]
 
 
+def printed(
+    *command: str | Path,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+    context: Callable[[], str] = str,
+) -> str:
+    """By any program, on both outputs. It must exit with 0."""
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{shlex.join(map(str, command))}\n{done.stdout}{context()}"
+    return done.stdout
+
+
+def without_settings(**changes: str) -> dict[str, str]:
+    """This process's environment without what tells Tensorferry how to work."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SMG_", "EPD_", "TOKENSPEED_", "TENSORFERRY_"))}
+    return {**kept, **changes}
+
+
+@contextmanager
+def holder(*command: str | Path) -> Iterator[int]:
+    """The pid of a process that keeps namespaces for others. It says `ready` when they are made."""
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process.pid
+        finally:
+            process.kill()
+
+
 def run(command: Path, *args: str | Path, prefix: Sequence[str] = (), env: dict[str, str] | None = None) -> Result:
     return Result(
         subprocess.run(
@@ -188,14 +228,6 @@ def worker(command: Path, *args: str | Path, prefix: Sequence[str] = ()) -> Iter
         running.ready = ready
         running.listen = ready["listen"]
         yield running
-
-
-def ucx_module(command: Path) -> Path:
-    """Skips loudly where there is none; in CI that skip is a failure."""
-    path = command.parent.parent / "lib/tensorferry/libtensorferry_ucx.so"
-    if not path.exists():
-        pytest.skip("no UCX when this was built: engine ucx is NOT tested here")
-    return path
 
 
 def sha256(path: Path) -> str:

@@ -4,12 +4,12 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from ferry import wait_until
+from ferry import holder, wait_until
 
 TOP = Path(__file__).parents[1]
 PROXIES = [name for name in os.environ if name.lower() in ("http_proxy", "https_proxy", "no_proxy")]
@@ -127,29 +127,20 @@ def _remove_cgroup(group: Path) -> None:
 def _booted(base: Path, group: Path) -> Iterator[int]:
     """The pid of its systemd."""
     spaces = ["--mount", "--pid", "--uts", "--ipc", "--net"]
-    with subprocess.Popen(
-        ["unshare", *spaces, "--fork", "--kill-child", "--propagation=private", "sh", "-euc", BOOT, "sh", base, group],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as parent:
-        try:
-            assert parent.stdout is not None
-            assert parent.stdout.readline() == "ready\n"
-            yield int(Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text())
-        finally:
-            # And with it every process in there.
-            parent.kill()
-            parent.wait()
-            _remove_cgroup(group)
+    namespaces = ["--fork", "--kill-child", "--propagation=private"]
+    try:
+        with holder("unshare", *spaces, *namespaces, "sh", "-euc", BOOT, "sh", base, group) as parent:
+            yield int(Path(f"/proc/{parent}/task/{parent}/children").read_text())
+    finally:
+        # With its parent it has ended, and with it every process in there.
+        _remove_cgroup(group)
 
 
 @contextmanager
-def machine(packages: Sequence[str] = ()) -> Iterator[Machine]:
-    """One that has these packages, too, and has booted."""
+def machine() -> Iterator[Machine]:
+    """One that has booted."""
     require_root()
-    made = subprocess.run(
-        [TOP / "ci" / "bare_base.sh", "systemd", *packages], check=True, stdout=subprocess.PIPE, text=True
-    )
+    made = subprocess.run([TOP / "ci" / "bare_base.sh", "systemd"], check=True, stdout=subprocess.PIPE, text=True)
     group = _unified_cgroup() / f"tensorferry-{os.getpid()}"
     with _booted(Path(made.stdout.strip()), group) as init:
         up = Machine(init)

@@ -2,12 +2,12 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from ferry import holder
 
 NOBODY = 65534
 
@@ -45,14 +45,5 @@ def private_shm(options: str = "mode=1777") -> Iterator[PrivateShm]:
     if os.geteuid() != 0:
         pytest.skip("a /dev/shm of its own needs root: files under /dev/shm are NOT tested here")
     script = 'mount -t tmpfs -o "$0" tmpfs /dev/shm && mount -t tmpfs tmpfs /mnt && echo ready && exec sleep infinity'
-    with subprocess.Popen(
-        ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, options],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as holder:
-        try:
-            assert holder.stdout is not None
-            assert holder.stdout.readline() == "ready\n"
-            yield PrivateShm(holder.pid)
-        finally:
-            holder.kill()
+    with holder("unshare", "--mount", "--propagation", "private", "sh", "-c", script, options) as pid:
+        yield PrivateShm(pid)

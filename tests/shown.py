@@ -15,19 +15,18 @@ import re
 import signal
 import subprocess
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from ferry import wait_until
+from ferry import holder, printed, wait_until, without_settings
 from hosts import require_namespaces
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("docs", "examples", "deploy", "tests/data")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.md"))])
 COMMANDS = ("console", "sh")
-# Variables that would change what a command does.
-OURS = ("TENSORFERRY_", "SMG_", "TOKENSPEED_", "EPD_", "UCX_")
 
 
 @dataclass
@@ -103,7 +102,7 @@ class Session:
         require_namespaces()
         self._folder = folder
         path = f"{command.parent}:{os.environ['PATH']}"
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+        kept = {name: value for name, value in without_settings().items() if not name.startswith("UCX_")}
         self._env = {**kept, "PATH": path, **(env or {})}
         (folder / "photo.jpg").write_bytes((ROOT / "tests/data/grace_hopper.jpg").read_bytes())
         for entry in ("docs", "examples", "tests", "deploy"):
@@ -111,17 +110,14 @@ class Session:
         (folder / "build").symlink_to(command.parents[1])
         self._background: list[tuple[subprocess.Popen[bytes], str]] = []
         self._outputs: list[Path] = []
-        addresses = "ip addr add 10.0.0.5/24 dev lo && ip addr add 10.0.0.7/24 dev lo"
-        setup = f"ip link set lo up && {addresses} && echo ready && exec sleep infinity"
-        self._holder = subprocess.Popen(["unshare", "--net", "sh", "-c", setup], stdout=subprocess.PIPE, text=True)
-        assert self._holder.stdout is not None
-        assert self._holder.stdout.readline() == "ready\n"
-
-    @property
-    def prefix(self) -> list[str]:
-        return ["nsenter", f"--net=/proc/{self._holder.pid}/ns/net"]
+        self._stack = ExitStack()
+        self.prefix: list[str] = []
 
     def __enter__(self) -> "Session":
+        addresses = "ip addr add 10.0.0.5/24 dev lo && ip addr add 10.0.0.7/24 dev lo"
+        setup = f"ip link set lo up && {addresses} && echo ready && exec sleep infinity"
+        host = self._stack.enter_context(holder("unshare", "--net", "sh", "-c", setup))
+        self.prefix = ["nsenter", f"--net=/proc/{host}/ns/net"]
         return self
 
     def __exit__(
@@ -133,9 +129,7 @@ class Session:
             for process, _ in self._background:
                 process.kill()
                 process.wait()
-            self._holder.kill()
-            with self._holder:
-                pass  # waits, and closes its pipe
+            self._stack.close()
 
     def end(self) -> None:
         """Ends what runs in the background, as a reader would, by `kill`."""
@@ -152,8 +146,8 @@ class Session:
 
     def type(self, block: Block) -> None:
         for line, shown in block.commands():
-            printed = self.run(line, f"{block}: {line}")
-            self._compare(f"{block}: {line}", shown, printed)
+            where = f"{block}: {line}"
+            self._compare(where, shown, self.run(line, where))
 
     def begin(self, line: str) -> subprocess.Popen[str]:
         """In the caller's hands."""
@@ -169,18 +163,15 @@ class Session:
             return ""
         if line.endswith("&") and not line.endswith("&&"):
             return self._start(line[:-1], where)
-        done = subprocess.run(
-            [*self.prefix, "bash", "-euc", line],
+        return printed(
+            *self.prefix,
+            "bash",
+            "-euc",
+            line,
             cwd=self._folder,
             env=self._env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
+            context=lambda: f"{self.said()}{where}",
         )
-        assert done.returncode == 0, f"{where}\n{done.stdout}{self.said()}"
-        return done.stdout
 
     def _start(self, line: str, where: str) -> str:
         output = self._folder / f".said-{len(self._outputs)}"

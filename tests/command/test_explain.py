@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ferry import Result, run, worker
+from ferry import Result, run, without_settings, worker
 
 ROOT = Path(__file__).parents[2]
 LANES = {"inline", "shm", "remote"}
@@ -17,8 +17,7 @@ LISTEN = {"SMG_RDMA_LISTEN_IP": "127.0.0.1"}
 
 def explain(command: Path, *args: str | Path, **variables: str) -> Result:
     """Without what this process has of its own settings."""
-    clean = {k: v for k, v in os.environ.items() if not re.match(r"SMG_|EPD_|TOKENSPEED_|TENSORFERRY_", k)}
-    return run(command, "explain", *args, env={**clean, **variables})
+    return run(command, "explain", *args, env=without_settings(**variables))
 
 
 def answer(command: Path, *args: str | Path, **variables: str) -> dict[str, Any]:

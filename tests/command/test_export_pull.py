@@ -18,7 +18,6 @@ from ferry import (
     pull_arguments,
     run,
     sha256,
-    ucx_module,
     wait_connected,
 )
 
@@ -43,10 +42,10 @@ WAYS = {
 
 
 @pytest.fixture
-def way(request: pytest.FixtureRequest, command: Path) -> Way:
+def way(request: pytest.FixtureRequest) -> Way:
     found = WAYS[request.param]
     if found.engine == "ucx":
-        ucx_module(command)
+        request.getfixturevalue("ucx_module")
     return found
 
 

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ferry import Event, Result, Running, exporter, make_file, pull_arguments, run, sha256, ucx_module, worker
+from ferry import Event, Result, Running, exporter, make_file, pull_arguments, run, sha256, worker
 from hosts import cut, two_hosts
 
 DATA = Path(__file__).parent.parent / "data"
@@ -86,10 +86,12 @@ def test_shm_is_not_offered_where_it_cannot_be(command: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("engine", ["tcp", pytest.param("ucx", marks=pytest.mark.plain_build)])
-def test_a_network_that_is_cut_is_a_timeout(command: Path, tmp_path: Path, engine: str) -> None:
+def test_a_network_that_is_cut_is_a_timeout(
+    request: pytest.FixtureRequest, command: Path, tmp_path: Path, engine: str
+) -> None:
     options = ["--engine", engine]
     if engine == "ucx":
-        ucx_module(command)
+        request.getfixturevalue("ucx_module")
         options.append("--trusted-network")
     source = make_file(tmp_path / "source", 1 << 20)
     with (

@@ -21,21 +21,15 @@ from ferry import (
     pull_arguments,
     run,
     sha256,
-    ucx_module,
     worker,
 )
 from hosts import two_hosts
 from shown import Session, run_by
 
-pytestmark = pytest.mark.plain_build  # as test_export_pull.py says
+pytestmark = [pytest.mark.plain_build, pytest.mark.usefixtures("ucx_module")]  # as test_export_pull.py says
 DATA = Path(__file__).parent.parent / "data"
 # Asked for, and read by the worker itself, which UCX emulates here.
 BOTH = pytest.mark.parametrize("get", ["off", "emulated"])
-
-
-@pytest.fixture(autouse=True)
-def module(command: Path) -> Path:
-    return ucx_module(command)
 
 
 def pull(command: Path, exported: Event, *more: str | Path, timeout: float = 60) -> Result:
@@ -168,7 +162,7 @@ def test_without_the_module_the_other_lanes_work(command: Path, tmp_path: Path) 
         assert "libucx0" in said
 
 
-def test_the_doctor_tells_what_carries_a_tensor(command: Path, module: Path) -> None:
+def test_the_doctor_tells_what_carries_a_tensor(command: Path, ucx_module: Path) -> None:
     with worker(command, "--engine", "tcp,ucx") as running:
         report = doctor(command, "--engine", "tcp,ucx", "--peer", running.listen)
     # To the peer, and to a worker of its own.
@@ -178,7 +172,7 @@ def test_the_doctor_tells_what_carries_a_tensor(command: Path, module: Path) -> 
         assert evidence.endswith("carried by UCX over tcp/lo")
     library = report.finding("ucx_library", "ucx")
     assert library["verdict"] == "ok"
-    for needle in (str(module), "of this build", "UCX 1.", "all symbols", "told to use tcp"):
+    for needle in (str(ucx_module), "of this build", "UCX 1.", "all symbols", "told to use tcp"):
         assert needle in library["evidence"]
 
 

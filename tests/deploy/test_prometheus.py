@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ferry import Running, exporter, pull_arguments, run, wait_until, worker
+from ferry import Running, exporter, printed, pull_arguments, run, wait_until, worker
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
@@ -58,9 +58,7 @@ def program(name: str) -> Path:
 
 
 def promtool(*arguments: str | Path) -> str:
-    done = subprocess.run([program("promtool"), *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    return printed(program("promtool"), *arguments)
 
 
 def test_the_rules_are_rules() -> None:

@@ -2,11 +2,10 @@
 
 import os
 import re
-import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
+from ferry import printed
 
 ROOT = Path(__file__).parents[2]
 CONSUMER = Path(__file__).parent / "consumer"
@@ -14,17 +13,7 @@ EXPECTED = "local 3145728 same\ntcp 3145728 same\n"
 
 
 def run(*command: str | Path, env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(
-        command,
-        env={**os.environ, **(env or {})},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{shlex.join(map(str, command))}\n{done.stdout}"
-    return done.stdout
+    return printed(*command, env={**os.environ, **(env or {})})
 
 
 @pytest.fixture(scope="module", params=["build", "build-shared"], ids=["static", "shared"])

@@ -13,7 +13,6 @@ import random
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from ferry import wait_until
 
 Answer = dict[str, Any]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
@@ -37,8 +37,6 @@ FRAME_BYTES = 16
 MIB = 1 << 20
 # The last fills a slot of a stock gateway.
 SIZES = [2, 64 << 10, MIB, 32 * MIB - FRAME_BYTES]
-# How long the exporter may take for what it does every 20 ms, on a machine that has much else to do.
-SOON = 10.0
 
 _names = (f"peer-{os.getpid()}-{i}" for i in itertools.count())
 
@@ -220,13 +218,10 @@ class Exporter(Peer):
 
     def export(self, key: int, nbytes: int = 1000) -> Lease:
         """Waits until a slot is free."""
-        until = time.monotonic() + SOON
-        while time.monotonic() < until:
-            lease = self.try_export(key, nbytes)
-            if lease is not None:
-                return lease
-            time.sleep(0.002)
-        raise AssertionError(f"no slot became free within {SOON:g} s")
+        # The crate looks every 20 ms for what has ended, and tells nobody.
+        lease = wait_until(lambda: self.try_export(key, nbytes), "a free slot")
+        assert lease is not None
+        return lease
 
     def fill(self, first_key: int) -> list[Lease]:
         """Leases every slot that is free."""

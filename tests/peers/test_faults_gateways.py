@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from ferry import Event, Running, make_file, sha256, wait_until
+from ferry import Running, make_file, sha256, wait_until
 from peers import ours, stock
 
 pytestmark = pytest.mark.usefixtures("nixl")
@@ -25,14 +25,6 @@ def tell(pid: int, number: signal.Signals) -> None:
 
 def export(gateway: Running, key: int, source: Path) -> stock.Lease:
     return ours.lease_of(gateway.ask(f"{key} {source}"))
-
-
-def events_until(gateway: Running, last: Event) -> list[Event]:
-    """Those that come before."""
-    events = []
-    while (event := gateway.next()) != last:
-        events.append(event)
-    return events
 
 
 def expect_read(command: Path, gateway: Running, lease: stock.Lease, source: Path) -> None:
