@@ -13,6 +13,12 @@ from ferry import holder, wait_until
 
 TOP = Path(__file__).parents[1]
 PROXIES = [name for name in os.environ if name.lower() in ("http_proxy", "https_proxy", "no_proxy")]
+# apt asks nothing, and brings no more than it must.
+APT = """
+APT::Get::Assume-Yes "true";
+APT::Install-Recommends "false";
+Acquire::Retries "3";
+"""
 # In memory, with what a machine has mounted, and a cgroup: becomes process 1.
 BOOT = r"""
 base=$1 group=$2
@@ -85,12 +91,11 @@ class Machine:
             assert done.returncode == 0, f"{shlex.join(map(str, command))}\n{done.stdout}{done.stderr}"
         return done
 
-    def script(self, text: str, *arguments: str, user: str = "root") -> str:
-        return self.run("bash", "-euc", text, "script", *arguments, user=user).stdout
+    def script(self, text: str, *arguments: str, user: str = "root", network: bool = False) -> str:
+        return self.run("bash", "-euc", text, "script", *arguments, user=user, network=network).stdout
 
     def apt(self, *arguments: str | Path) -> str:
-        options = ["-y", "-q", "-o", "Acquire::Retries=3", "--no-install-recommends"]
-        return self.run("apt-get", *options, *arguments, network=True).stdout
+        return self.run("apt-get", *arguments, network=True).stdout
 
     def copy(self, source: Path, name: str) -> Path:
         """For everyone to read; where it lies in there."""
@@ -144,5 +149,6 @@ def machine() -> Iterator[Machine]:
     group = _unified_cgroup() / f"tensorferry-{os.getpid()}"
     with _booted(Path(made.stdout.strip()), group) as init:
         up = Machine(init)
+        (up.root / "etc/apt/apt.conf.d/90tests").write_text(APT)
         wait_until(lambda: up.run("systemctl", "is-active", "multi-user.target", check=False).returncode == 0, "up")
         yield up
