@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,12 +16,21 @@ ELSEWHERE = {
     "./dev test --only": ("ci/stages.bash", 'run_stage "$name"'),
     "./dev test FILTER": ("ci/stages.bash", '[[ -z $filter ]] || options+=(-k "$filter")'),
     "./dev wheel": ("tests/python/test_install.py", "def test_the_verb_makes_the_wheel"),
-    "./dev format": ("ci/stages.bash", "check clang-format clang-format-14 --dry-run"),
     "./dev bench": ("tests/peers/test_bench.py", "contender(name).measure({64 * KIB: 4})"),
-    "./dev docs": ("tests/docs/test_reference.py", '["command.md", "errors.md"]'),
     "cmake": ("ci/build.bash", 'cmake --fresh -S . -B "$dir"'),
     "ninja": ("ci/build.bash", 'nice ninja -C "$dir"'),
     "ctest": ("ci/stages.bash", 'ctest --test-dir "$1"'),
+}
+# What is run in a copy of the tree, and makes these texts there right again.
+MENDS = {
+    "./dev format": {
+        "tensorferry/base/dtype.cc": ("  return ", "  return   "),
+        "tests/ferry.py": ("  return ", "  return   "),
+    },
+    "./dev docs": {
+        "docs/command.md": ("--json", "--jason"),
+        "docs/errors.md": ("| `bad_descriptor` |", "| `bad` |"),
+    },
 }
 BLOCKS = run_by(__file__)
 COMMANDS = [(block, line, shown) for block in BLOCKS for line, shown in block.commands()]
@@ -33,12 +43,25 @@ def kind(line: str) -> str:
     return "./dev test --only" if "--only" in words else "./dev test FILTER" if len(words) > 2 else "./dev test"
 
 
-def dev(*arguments: str) -> str:
+def dev(*arguments: str, tree: Path = ROOT) -> str:
     done = subprocess.run(
-        [ROOT / "dev", *arguments], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        [tree / "dev", *arguments], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def copy_of_the_tree(folder: Path, *names: str) -> Path:
+    """With these files alone in git. What is installed and built is that of the tree itself."""
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for file in filter(None, files.split("\0")):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / file, folder / file)
+    for name in (".venv", "build"):
+        (folder / name).symlink_to(ROOT / name)
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    subprocess.run(["git", "add", "--", *names], cwd=folder, check=True)
+    return folder
 
 
 @pytest.mark.parametrize("line", sorted({line for _, line, _ in COMMANDS}))
@@ -54,12 +77,19 @@ def test_each_is_run(line: str, tmp_path: Path) -> None:
             assert verb == "help" or re.search(rf"^  {verb}\b", shown, re.MULTILINE), verb
     elif line == "./dev demo":
         printed = dev("demo").splitlines()
-        (shown,) = [b.text for b in BLOCKS if b.document.name == "README.md" and "./dev demo" in b.text]
-        assert shown
         table = (ROOT / "README.md").read_text().partition("```text\n")[2].partition("```")[0].splitlines()
         assert len(table) == len(printed) > 20
         for wanted, got in zip(table, printed, strict=True):
             assert looks_like(wanted, got), f"README.md shows\n{wanted}\nbut it prints\n{got}"
+    elif line in MENDS:
+        tree = copy_of_the_tree(tmp_path, *MENDS[line])
+        for name, (right, wrong) in MENDS[line].items():
+            text = (tree / name).read_text()
+            assert right in text
+            (tree / name).write_text(text.replace(right, wrong))
+        dev(line.split()[1], tree=tree)
+        for name in MENDS[line]:
+            assert (tree / name).read_text() == (ROOT / name).read_text(), name
     elif line.startswith("apt-get "):
         if os.geteuid() != 0:
             pytest.skip("needs root: the packages that documents name are NOT tested here")

@@ -33,18 +33,6 @@ def test_code_is_code_that_is_compiled(document: Path) -> None:
         assert any(wanted in source for source in sources), f"{document.name}:\n{line}"
 
 
-def test_the_readme_shows_the_demo_as_it_is() -> None:
-    """The table in the README has the demo's columns and files, whatever the times were that day."""
-    text = "".join(blocks(ROOT / "README.md", "text"))
-    demo = (ROOT / "tools" / "demo" / "demo.py").read_text()
-    for name in re.findall(r'"([\w-]+(?:64KiB|9MiB|100MiB)\.\w+)"', demo):
-        assert text.count(name) == 3, name
-    columns = re.search(r"COLUMNS = \((.*?)\)", demo)
-    assert columns is not None
-    for column in re.findall(r'"(\w+)"', columns.group(1)):
-        assert column in text
-
-
 @pytest.mark.parametrize(
     ("document", "least"),
     [("shm_files.md", 30), ("lanes.md", 30), ("nixl.md", 90), ("leases.md", 20), ("../SECURITY.md", 20)],
