@@ -1,5 +1,6 @@
 // A module that is linked to the system's UCX, as an MPI or another transport in a user's process is: for the test that
-// NIXL, which brings a UCX of its own, works beside it, and for what a stranger may say to engine/ucx. Every function returns what failed, or null.
+// NIXL, which brings a UCX of its own, works beside it, and for what a stranger may say to engine/ucx. Every function
+// returns what failed, or null.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <ucp/api/ucp.h>
@@ -22,15 +23,41 @@ const char* Failed(const char* what, ucs_status_t status) {
   return failure.c_str();
 }
 
-ucs_status_t Wait(ucs_status_ptr_t request) {
+ucs_status_t Wait(ucs_status_ptr_t request, ucp_worker_h mover = worker) {
   if (request == nullptr) return UCS_OK;
   if (UCS_PTR_IS_ERR(request)) return UCS_PTR_STATUS(request);
   ucs_status_t status;
   while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS) {
-    (void)ucp_worker_progress(worker);
+    (void)ucp_worker_progress(mover);
   }
   ucp_request_free(request);
   return status;
+}
+
+// A worker for active messages over tcp on the loopback interface.
+const char* Open(ucp_context_h* made_context, ucp_worker_h* made_worker) {
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
+  if (status != UCS_OK) return Failed("ucp_config_read", status);
+  (void)ucp_config_modify(config, "TLS", "tcp");
+  (void)ucp_config_modify(config, "NET_DEVICES", "lo");
+  ucp_params_t params = {};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_AM;
+  status = ucp_init(&params, config, made_context);
+  ucp_config_release(config);
+  if (status != UCS_OK) return Failed("ucp_init", status);
+  const ucp_worker_params_t worker_params = {};
+  status = ucp_worker_create(*made_context, &worker_params, made_worker);
+  return status == UCS_OK ? nullptr : Failed("ucp_worker_create", status);
+}
+
+sockaddr_in Loopback(int port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
 }
 
 struct Liar {
@@ -140,26 +167,10 @@ const char* ucx_module_stop() {
 // Requests that engine/ucx cannot have sent, from an endpoint of its own to a gateway on 127.0.0.1: `form` 0 a short
 // header, 1 a header of zeros, 2 one without an endpoint to reply to, 3 one with a megabyte of data behind it.
 const char* ucx_module_garble(int port, int form) {
-  ucp_config_t* config = nullptr;
-  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
-  if (status != UCS_OK) return Failed("ucp_config_read", status);
-  (void)ucp_config_modify(config, "TLS", "tcp");
-  (void)ucp_config_modify(config, "NET_DEVICES", "lo");
-  ucp_params_t params = {};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_AM;
   ucp_context_h own = nullptr;
-  status = ucp_init(&params, config, &own);
-  ucp_config_release(config);
-  if (status != UCS_OK) return Failed("ucp_init", status);
-  ucp_worker_params_t worker_params = {};
   ucp_worker_h stranger = nullptr;
-  status = ucp_worker_create(own, &worker_params, &stranger);
-  if (status != UCS_OK) return Failed("ucp_worker_create", status);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (const char* failed = Open(&own, &stranger)) return failed;
+  sockaddr_in address = Loopback(port);
   ucp_ep_params_t ep_params = {};
   ep_params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR |
                          UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
@@ -168,23 +179,19 @@ const char* ucx_module_garble(int port, int form) {
   ep_params.sockaddr.addrlen = sizeof(address);
   ep_params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   ucp_ep_h gateway = nullptr;
-  status = ucp_ep_create(stranger, &ep_params, &gateway);
+  const ucs_status_t status = ucp_ep_create(stranger, &ep_params, &gateway);
   if (status != UCS_OK) return Failed("ucp_ep_create", status);
   static const char header[96] = {};
   static const char data[1 << 20] = {};
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = form == 2 ? 0 : UCP_AM_SEND_FLAG_REPLY;
-  ucs_status_ptr_t sent = ucp_am_send_nbx(gateway, 1, header, form == 0 ? 5 : sizeof(header), data,
-                                          form == 3 ? sizeof(data) : 0, &param);
-  if (UCS_PTR_IS_PTR(sent)) {
-    // The gateway may close in the middle, and that is fine.
-    while (ucp_request_check_status(sent) == UCS_INPROGRESS) (void)ucp_worker_progress(stranger);
-    ucp_request_free(sent);
-  }
+  const ucs_status_ptr_t sent = ucp_am_send_nbx(gateway, 1, header, form == 0 ? 5 : sizeof(header),
+                                                data, form == 3 ? sizeof(data) : 0, &param);
+  // The gateway may close in the middle, and that is fine.
+  (void)Wait(sent, stranger);
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  (void)ucp_ep_close_nbx(gateway, &param);
-  for (int i = 0; i < 1000; ++i) (void)ucp_worker_progress(stranger);
+  (void)Wait(ucp_ep_close_nbx(gateway, &param), stranger);
   ucp_worker_destroy(stranger);
   ucp_cleanup(own);
   return nullptr;
@@ -196,29 +203,14 @@ const char* ucx_module_lie(size_t (*answer)(const void* request, void* header, v
                                             size_t room),
                            int* port) {
   liar.answer = answer;
-  ucp_config_t* config = nullptr;
-  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
-  if (status != UCS_OK) return Failed("ucp_config_read", status);
-  (void)ucp_config_modify(config, "TLS", "tcp");
-  (void)ucp_config_modify(config, "NET_DEVICES", "lo");
-  ucp_params_t params = {};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_AM;
-  status = ucp_init(&params, config, &liar.context);
-  ucp_config_release(config);
-  if (status != UCS_OK) return Failed("ucp_init", status);
-  ucp_worker_params_t worker_params = {};
-  status = ucp_worker_create(liar.context, &worker_params, &liar.worker);
-  if (status != UCS_OK) return Failed("ucp_worker_create", status);
+  if (const char* failed = Open(&liar.context, &liar.worker)) return failed;
   ucp_am_handler_param_t handler = {};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
   handler.id = 1;
   handler.cb = &Liar::OnRequest;
-  status = ucp_worker_set_am_recv_handler(liar.worker, &handler);
+  ucs_status_t status = ucp_worker_set_am_recv_handler(liar.worker, &handler);
   if (status != UCS_OK) return Failed("ucp_worker_set_am_recv_handler", status);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr_in address = Loopback(0);
   ucp_listener_params_t listen = {};
   listen.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
   listen.sockaddr.addr = reinterpret_cast<sockaddr*>(&address);
