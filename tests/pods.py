@@ -2,7 +2,7 @@
 
 objects = load(FILE)                                        # of one file
 with Pod(template, "10.244.1.7", host, folder, command) as pod:
-    ready = pod.start("worker", hosts={}).stdout.readline()
+    ready = pod.start("worker", hosts={}).next()
 
 A container gets a root of its own that it cannot write to, its volumes, a /dev/shm, the Pod's network, its user without
 any capability, and the environment and arguments of the manifest. Not played: limits, probes, policies.
@@ -11,10 +11,12 @@ any capability, and the environment and arguments of the manifest. Not played: l
 import json
 import shlex
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ferry import Running
 from hosts import Host
 
 Object = dict[str, Any]
@@ -87,7 +89,7 @@ class Pod:
         self._host = host
         self._folder = folder
         self._command = command
-        self._running: dict[str, subprocess.Popen[str]] = {}
+        self._running = ExitStack()
         for volume in self._spec.get("volumes", []):
             place = folder / volume["name"]
             place.mkdir(parents=True)
@@ -102,12 +104,9 @@ class Pod:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in self._running.values():
-            process.kill()
-            with process:
-                pass  # waits, and closes its pipes
+        self._running.close()
 
-    def start(self, name: str, hosts: dict[str, str]) -> subprocess.Popen[str]:
+    def start(self, name: str, hosts: dict[str, str]) -> Running:
         (container,) = [each for each in self._spec["containers"] if each["name"] == name]
         (self._folder / "hosts").write_text("".join(f"{ip} {host}\n" for host, ip in hosts.items()))
         context = {**self._spec["securityContext"], **container["securityContext"]}
@@ -130,11 +129,5 @@ class Pod:
         pids = "shared" if self._spec.get("shareProcessNamespace") else "own"
         own = ["--pid", "--fork", "--kill-child"] if pids == "own" else []
         places = [str(self._folder / "root"), str(self._command.parent), str(self._folder), pids]
-        self._running[name] = subprocess.Popen(
-            [*self._host.prefix, "unshare", "--mount", "--propagation", "private", *own, "sh", "-c", script, *places],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        return self._running[name]
+        prefix = [*self._host.prefix, "unshare", "--mount", "--propagation", "private", *own]
+        return self._running.enter_context(Running(Path("sh"), "-c", script, *places, prefix=prefix))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ferry import Event, run
+from ferry import Event, Running, run
 from hosts import two_hosts
 from pods import Object, Pod, arguments, environment, load, merged, pod_template
 from shown import ROOT, run_by
@@ -132,21 +132,11 @@ def test_the_policies_let_through_what_is_needed_and_no_more() -> None:
     assert rules(gateway, "Ingress", "from") == {(worker, 18515)}
 
 
-def first(process: subprocess.Popen[str]) -> Event:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        assert process.stderr is not None
-        raise AssertionError(process.stderr.read())
-    event: Event = json.loads(line)
-    return event
-
-
-def finish(process: subprocess.Popen[str]) -> Event:
-    out, err = process.communicate()
-    assert process.returncode == 0, out + err
-    event: Event = json.loads(out)
-    return event
+def sent_by(gateway: Running) -> Event:
+    """What it sent, once it has ended well."""
+    sent = gateway.next()
+    assert gateway.wait() == 0, sent
+    return sent
 
 
 def give(host: str, ip: str) -> None:
@@ -167,8 +157,8 @@ def photo(tmp_path: Path) -> list[Path]:
 def test_one_node_shares_memory(command: Path, tmp_path: Path, photo: list[Path]) -> None:
     (manifest,) = load(FOLDER / "one-node.yaml")
     with two_hosts() as (host, _), Pod(manifest, "10.83.7.1", host, tmp_path / "pod", command, photo) as pod:
-        assert first(pod.start("worker", {}))["lanes"] == ["inline", "shm", "remote"]
-        sent = finish(pod.start("gateway", {}))
+        assert pod.start("worker", {}).next()["lanes"] == ["inline", "shm", "remote"]
+        sent = sent_by(pod.start("gateway", {}))
         assert (sent["lane"], sent["transport"], sent["verified"]) == ("shm", "local", True)
 
 
@@ -184,10 +174,10 @@ def test_two_nodes_go_over_the_network(command: Path, tmp_path: Path, photo: lis
         worker = stack.enter_context(Pod(template, worker_ip, a, tmp_path / "a", command, photo))
         gateway = stack.enter_context(Pod(other, gateway_ip, b, tmp_path / "b", command, photo))
         assert service["spec"]["selector"].items() <= worker.labels.items()
-        ready = first(worker.start("worker", {}))
+        ready = worker.start("worker", {}).next()
         assert ready["listen"] == f"{worker_ip}:50051"
         assert ready["metrics"] == f"{worker_ip}:9464"
-        sent = finish(gateway.start("gateway", {service["metadata"]["name"]: worker_ip}))
+        sent = sent_by(gateway.start("gateway", {service["metadata"]["name"]: worker_ip}))
         assert (sent["lane"], sent["transport"], sent["verified"]) == ("remote", "tcp", True)
 
 
