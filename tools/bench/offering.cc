@@ -38,7 +38,7 @@ class OwnMemory {
   std::vector<std::byte> bytes_;
 };
 
-// local, tcp, nixl: leases of an exporter, offered by descriptor or sent in whole calls.
+// local, tcp, ucx, nixl: leases of an exporter, offered by descriptor or sent in whole calls.
 class LeaseOffering final : public Offering {
  public:
   static absl::StatusOr<std::unique_ptr<Offering>> Create(const Opening& opening,
@@ -56,7 +56,7 @@ class LeaseOffering final : public Offering {
     if (engine.maps()) options.local_socket = offering->local_socket_.path();
     if (engine.transport == "tcp") options.listen = listen;
     if (engine.transport == "nixl") {
-      auto nixl = OpenNixlExport({.lib = opening.nixl_lib}, listen, /*agent_name=*/{}, options.log);
+      auto nixl = OpenNixlExport({.lib = opening.nixl_lib}, listen, options.log);
       if (!nixl.ok()) return nixl.status();
       options.engines.push_back(*std::move(nixl));
     }
