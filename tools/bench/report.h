@@ -30,8 +30,6 @@ nlohmann::ordered_json RowOf(const Plan& plan, const Where& where, const Measure
 nlohmann::ordered_json RowOf(const Plan& plan, const absl::Status& status);
 // RFC 4180; null is empty.
 std::string CsvLine(const nlohmann::ordered_json& row);
-// "64 KiB", "1.5 MiB", "1000 B"
-std::string SizeText(uint64_t nbytes);
 
 class Report {
  public:

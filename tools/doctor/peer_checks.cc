@@ -12,6 +12,7 @@
 #include "tensorferry/base/text.h"
 #include "tensorferry/base/version.h"
 #include "tensorferry/wire/descriptor.h"
+#include "tools/bytes_text.h"
 #include "tools/setting_flags.h"
 
 namespace tensorferry::tools {

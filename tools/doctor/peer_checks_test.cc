@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tensorferry/wire/descriptor.h"
+#include "tools/doctor/finding_testing.h"
 
 namespace tensorferry::tools {
 namespace {
@@ -45,13 +46,6 @@ Finding Examine(std::string_view name, const Capabilities& worker, const Setting
   }
   ADD_FAILURE() << "there is no check " << name;
   return {};
-}
-
-void ExpectFinding(const Finding& finding, Verdict verdict, const std::string& needle) {
-  EXPECT_EQ(finding.verdict, verdict) << finding.evidence;
-  EXPECT_THAT(finding.cause, HasSubstr(needle));
-  EXPECT_NE(finding.fix, "");
-  EXPECT_NE(finding.evidence, "");
 }
 
 TEST(PeerChecks, NothingDisagreesWithAnEqual) {

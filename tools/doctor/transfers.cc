@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
+#include "tools/bytes_text.h"
 #include "tools/doctor/host_facts.h"
 #include "tools/gateway_side.h"
 #include "tools/settings.h"
@@ -27,18 +28,6 @@ Outgoing TestTensor() {
             for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::byte>(i * 167 >> 3);
             return absl::OkStatus();
           }};
-}
-
-Mode ModeOf(Lane lane) {
-  switch (lane) {
-    case Lane::kInline:
-      return Mode::kInline;
-    case Lane::kShm:
-      return Mode::kShm;
-    case Lane::kRemote:
-      return Mode::kRemote;
-  }
-  return Mode::kInline;
 }
 
 GatewaySideOptions SideFor(std::string_view transport, const TransferOptions& options,
