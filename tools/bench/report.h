@@ -1,7 +1,7 @@
 // Says what a benchmark measured: a table for people, JSON lines, or CSV.
 //
-//   Report report(Report::Format::kTable, "AMD …, 2 cores", print);
-//   report.Measured(plan, machine, version, measurement);
+//   Report report(Report::Format::kTable, PrintLine);
+//   report.Measured(plan, where, measurement);
 //   report.Failed(plan, status);              // a row without any figure
 //
 // Thread-safety: none.
