@@ -33,6 +33,28 @@ ucs_status_t Wait(ucs_status_ptr_t request) {
   return status;
 }
 
+// A context with one worker; `on_loopback`: by tcp there. What failed, or null.
+const char* Open(uint64_t features, bool on_loopback, ucp_context_h* opened, ucp_worker_h* worked) {
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
+  if (status != UCS_OK) return Failed("ucp_config_read", status);
+  if (on_loopback) {
+    (void)ucp_config_modify(config, "TLS", "tcp");
+    (void)ucp_config_modify(config, "NET_DEVICES", "lo");
+  }
+  ucp_params_t params = {};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = features;
+  status = ucp_init(&params, config, opened);
+  ucp_config_release(config);
+  if (status != UCS_OK) return Failed("ucp_init", status);
+  ucp_worker_params_t worker_params = {};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
+  status = ucp_worker_create(*opened, &worker_params, worked);
+  return status == UCS_OK ? nullptr : Failed("ucp_worker_create", status);
+}
+
 struct Liar {
   static void OnConnection(ucp_conn_request_h request, void*);
   static ucs_status_t OnRequest(void*, const void* header, size_t, void*, size_t,
@@ -86,23 +108,11 @@ extern "C" {
 
 // A worker, and an endpoint from it to itself.
 const char* ucx_module_start() {
-  ucp_params_t params = {};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_TAG;
-  ucp_config_t* config = nullptr;
-  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
-  if (status != UCS_OK) return Failed("ucp_config_read", status);
-  status = ucp_init(&params, config, &context);
-  ucp_config_release(config);
-  if (status != UCS_OK) return Failed("ucp_init", status);
-  ucp_worker_params_t worker_params = {};
-  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
-  status = ucp_worker_create(context, &worker_params, &worker);
-  if (status != UCS_OK) return Failed("ucp_worker_create", status);
+  const char* const failed = Open(UCP_FEATURE_TAG, /*on_loopback=*/false, &context, &worker);
+  if (failed != nullptr) return failed;
   ucp_address_t* address = nullptr;
   size_t length = 0;
-  status = ucp_worker_get_address(worker, &address, &length);
+  ucs_status_t status = ucp_worker_get_address(worker, &address, &length);
   if (status != UCS_OK) return Failed("ucp_worker_get_address", status);
   ucp_ep_params_t ep_params = {};
   ep_params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
@@ -140,22 +150,10 @@ const char* ucx_module_stop() {
 // Requests that engine/ucx cannot have sent, from an endpoint of its own to a gateway on 127.0.0.1: `form` 0 a short
 // header, 1 a header of zeros, 2 one without an endpoint to reply to, 3 one with a megabyte of data behind it.
 const char* ucx_module_garble(int port, int form) {
-  ucp_config_t* config = nullptr;
-  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
-  if (status != UCS_OK) return Failed("ucp_config_read", status);
-  (void)ucp_config_modify(config, "TLS", "tcp");
-  (void)ucp_config_modify(config, "NET_DEVICES", "lo");
-  ucp_params_t params = {};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_AM;
   ucp_context_h own = nullptr;
-  status = ucp_init(&params, config, &own);
-  ucp_config_release(config);
-  if (status != UCS_OK) return Failed("ucp_init", status);
-  ucp_worker_params_t worker_params = {};
   ucp_worker_h stranger = nullptr;
-  status = ucp_worker_create(own, &worker_params, &stranger);
-  if (status != UCS_OK) return Failed("ucp_worker_create", status);
+  const char* const failed = Open(UCP_FEATURE_AM, /*on_loopback=*/true, &own, &stranger);
+  if (failed != nullptr) return failed;
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
@@ -168,7 +166,7 @@ const char* ucx_module_garble(int port, int form) {
   ep_params.sockaddr.addrlen = sizeof(address);
   ep_params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   ucp_ep_h gateway = nullptr;
-  status = ucp_ep_create(stranger, &ep_params, &gateway);
+  const ucs_status_t status = ucp_ep_create(stranger, &ep_params, &gateway);
   if (status != UCS_OK) return Failed("ucp_ep_create", status);
   static const char header[96] = {};
   static const char data[1 << 20] = {};
@@ -196,25 +194,14 @@ const char* ucx_module_lie(size_t (*answer)(const void* request, void* header, v
                                             size_t room),
                            int* port) {
   liar.answer = answer;
-  ucp_config_t* config = nullptr;
-  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
-  if (status != UCS_OK) return Failed("ucp_config_read", status);
-  (void)ucp_config_modify(config, "TLS", "tcp");
-  (void)ucp_config_modify(config, "NET_DEVICES", "lo");
-  ucp_params_t params = {};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_AM;
-  status = ucp_init(&params, config, &liar.context);
-  ucp_config_release(config);
-  if (status != UCS_OK) return Failed("ucp_init", status);
-  ucp_worker_params_t worker_params = {};
-  status = ucp_worker_create(liar.context, &worker_params, &liar.worker);
-  if (status != UCS_OK) return Failed("ucp_worker_create", status);
+  const char* const failed =
+      Open(UCP_FEATURE_AM, /*on_loopback=*/true, &liar.context, &liar.worker);
+  if (failed != nullptr) return failed;
   ucp_am_handler_param_t handler = {};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
   handler.id = 1;
   handler.cb = &Liar::OnRequest;
-  status = ucp_worker_set_am_recv_handler(liar.worker, &handler);
+  ucs_status_t status = ucp_worker_set_am_recv_handler(liar.worker, &handler);
   if (status != UCS_OK) return Failed("ucp_worker_set_am_recv_handler", status);
   sockaddr_in address = {};
   address.sin_family = AF_INET;

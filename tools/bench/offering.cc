@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include "tensorferry/arena/memory_limit.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/host.h"
 #include "tensorferry/base/text.h"
@@ -306,6 +307,13 @@ absl::StatusOr<std::unique_ptr<Offering>> Offering::Create(const Opening& openin
                                                            const std::string& host) {
   const std::optional<Engine> engine = FindEngine(opening.engine);
   if (!engine) return NoEngine(opening.engine);
+  const arena::MemoryLimit memory = arena::FindMemoryLimit({});
+  const uint64_t tensors = opening.streams * opening.batch;
+  if (tensors == 0 || opening.largest > memory.bytes / tensors) {
+    return MakeError(Reason::kNoMemory,
+                     StrCat(opening.streams, " streams of ", opening.batch, " tensors of ",
+                            opening.largest, " bytes; ", memory.source, " allows ", memory.bytes));
+  }
   if (engine->transport == "grpc") return std::make_unique<InlineOffering>(opening.rpc);
   if (engine->transport == "file") return FileOffering::Create();
   if (engine->transport == "sockets") return SocketsOffering::Create(opening, host);
