@@ -113,8 +113,8 @@ def test_a_worker_without_nixl_serves_the_other_lanes(command: Path, without_plu
             assert result.code == 0, result.err
             assert (result.row()["transport"], result.row()["verified"]) == (transport, True)
         # Nor does a gateway need it.
-        engines = ["--engine", "local,tcp,nixl", "--nixl-lib", lib]
-        send = ["send", "--json", "--to", running.listen, DATA / "astronaut.png", "--lane", "remote", *engines]
+        send: list[str | Path] = ["send", "--json", "--to", running.listen, DATA / "astronaut.png", "--lane", "remote"]
+        send += ["--engine", "local,tcp,nixl", "--nixl-lib", lib]
         result = run(command, *send, prefix=ours.OVER_TCP)
         assert result.code == 0, result.err
         assert result.row()["transport"] == "tcp"
