@@ -114,20 +114,23 @@ absl::StatusOr<std::unique_ptr<Exporter>> Start(const ExportArguments& arguments
   options.lease_ttl = ToDuration(arguments.ttl);
   if (Contains(arguments.engines, "tcp")) options.listen = arguments.listen;
   if (Contains(arguments.engines, "local")) options.local_socket = local_socket;
-  absl::StatusOr<ExportLibraries> libraries =
-      OpenExportLibraries({.transports = arguments.engines,
-                           .alone = options.listen.empty() && options.local_socket.empty(),
-                           .flags = arguments.flags,
-                           .log = options.log,
-                           .metrics = metrics},
-                          arguments.listen);
-  if (!libraries.ok()) return libraries.status();
-  for (ExportLibrary& library : libraries->engines) {
+  options.on_event = [events](const LeaseEvent& event) { events->Add(event); };
+  Unavailable unavailable(options.log);
+  options.on_left_out = [&](std::string_view transport, const absl::Status& why) {
+    unavailable.Add(transport, why);
+  };
+  for (ExportLibrary& library : OpenExportLibraries({.transports = arguments.engines,
+                                .flags = arguments.flags,
+                                .log = options.log,
+                                .metrics = metrics},
+                                                    arguments.listen, &unavailable)) {
     if (options.listen.empty()) *own_listen = library.address.ToString();
     options.engines.push_back(std::move(library.engine));
   }
-  options.on_event = [events](const LeaseEvent& event) { events->Add(event); };
-  return Exporter::Create(std::move(options));
+  absl::StatusOr<std::unique_ptr<Exporter>> exporter = Exporter::Create(std::move(options));
+  if (!exporter.ok()) return exporter.status();
+  if (absl::Status s = unavailable.Settle((*exporter)->transports().empty()); !s.ok()) return s;
+  return exporter;
 }
 
 // True when the input has ended and with it the last lease; false for a signal.

@@ -91,6 +91,11 @@ absl::Status GatewaySide::StartExporter() {
   options.log = options_.log;
   options.metrics = options_.metrics;
   if (options_.shm) options.local_socket = options_.local_socket;
+  Unavailable unavailable(options_.log);
+  options.on_left_out = [&](std::string_view transport, const absl::Status& why) {
+    unavailable.Add(transport, why);
+  };
+  std::vector<ExportLibrary> libraries;
   const bool tcp = Contains(options_.remote, "tcp");
   if (tcp || std::ranges::any_of(options_.remote, NeedsLibrary)) {
     std::string listen = options_.listen;
@@ -102,26 +107,27 @@ absl::Status GatewaySide::StartExporter() {
       listen = local->ToString();
     }
     if (tcp) options.listen = listen;
-    absl::StatusOr<ExportLibraries> libraries =
-        OpenExportLibraries({.transports = options_.remote,
-                             .alone = !tcp && !options_.shm && !options_.files,
-                             .flags = options_.flags,
-                             .log = options_.log,
-                             .metrics = options_.metrics},
-                            listen);
-    if (!libraries.ok()) return libraries.status();
-    for (ExportLibrary& library : libraries->engines) {
-      // A READ over nixl is counted: only its notification says that it has ended.
-      counted_ = counted_ || library.engine->for_smg();
-      if (library.ucx != nullptr) ucx_ = library.ucx;
-      listen_ = library.address.ToString();
-      options.engines.push_back(std::move(library.engine));
-    }
+    libraries = OpenExportLibraries({.transports = options_.remote,
+                                     .flags = options_.flags,
+                                     .log = options_.log,
+                                     .metrics = options_.metrics},
+                                    listen, &unavailable);
+    for (ExportLibrary& library : libraries) options.engines.push_back(std::move(library.engine));
   }
   absl::StatusOr<std::unique_ptr<Exporter>> exporter = Exporter::Create(std::move(options));
   if (!exporter.ok()) return exporter.status();
   exporter_ = *std::move(exporter);
+  const std::vector<std::string> serving = exporter_->transports();
+  const bool none_left = serving.empty() && !options_.files;
+  if (absl::Status s = unavailable.Settle(none_left); !s.ok()) return s;
+  for (const ExportLibrary& library : libraries) {
+    if (!Contains(serving, library.transport)) continue;
+    if (library.ucx != nullptr) ucx_ = library.ucx;
+    listen_ = library.address.ToString();
+  }
   if (tcp) listen_ = exporter_->listen_address();
+  // A READ over nixl is counted: only its notification says that it has ended.
+  counted_ = Contains(serving, "nixl");
   exporter_->WaitPrefaulted();
   return absl::OkStatus();
 }

@@ -23,7 +23,7 @@ constexpr std::array kEngines = std::to_array<LibraryEngine>({
                                    options.log, options.metrics);
        if (!opened.ok()) return opened.status();
        engine::UcxExportEngine* const ucx = opened->get();
-       return ExportLibrary{*std::move(opened), ucx->address(), ucx};
+       return ExportLibrary{"ucx", *std::move(opened), ucx->address(), ucx};
      }},
     {"nixl",
      [](const LibraryOptions& options, const AllowList& allow) -> PullEngine {
@@ -33,31 +33,23 @@ constexpr std::array kEngines = std::to_array<LibraryEngine>({
        auto opened = OpenNixlExport(options.flags.nixl, listen, options.log, options.metrics);
        if (!opened.ok()) return opened.status();
        const SocketAddress address = (*opened)->address();
-       return ExportLibrary{*std::move(opened), address};
+       return ExportLibrary{"nixl", *std::move(opened), address};
      }},
 });
 
 template <typename End, typename Open>
-absl::StatusOr<Libraries<End>> OpenAll(const LibraryOptions& options, const Open& open) {
-  Libraries<End> out;
-  absl::Status last;
-  const auto tell = [&] {
-    if (last.ok()) return;
-    Log(options.log, LogLevel::kWarning, StrCat(last.message(), " (", ReasonNameOf(last), ")"));
-  };
+std::vector<End> OpenAll(const LibraryOptions& options, Unavailable* unavailable,
+                         const Open& open) {
+  std::vector<End> out;
   for (const LibraryEngine& library : LibraryEngines()) {
     if (!Contains(options.transports, library.transport)) continue;
     absl::StatusOr<End> end = open(library);
     if (end.ok()) {
-      out.engines.push_back(*std::move(end));
-      continue;
+      out.push_back(*std::move(end));
+    } else {
+      unavailable->Add(library.transport, end.status());
     }
-    tell();
-    last = end.status();
-    out.unavailable.emplace(library.transport, std::string(last.message()));
   }
-  if (!last.ok() && options.alone && out.engines.empty()) return last;
-  tell();
   return out;
 }
 
@@ -70,16 +62,37 @@ bool NeedsLibrary(std::string_view transport) {
       kEngines, [&](const LibraryEngine& engine) { return engine.transport == transport; });
 }
 
-absl::StatusOr<PullLibraries> OpenPullLibraries(const LibraryOptions& options,
-                                                const AllowList& allow) {
-  return OpenAll<std::unique_ptr<engine::PullEngine>>(
-      options, [&](const LibraryEngine& library) { return library.open_pull(options, allow); });
+void Unavailable::Add(std::string_view transport, const absl::Status& why) {
+  Tell();
+  last_ = why;
+  reasons_.emplace(transport, std::string(why.message()));
 }
 
-absl::StatusOr<ExportLibraries> OpenExportLibraries(const LibraryOptions& options,
-                                                    const std::string& listen) {
-  return OpenAll<ExportLibrary>(
-      options, [&](const LibraryEngine& library) { return library.open_export(options, listen); });
+absl::Status Unavailable::Settle(bool none_left) {
+  if (!none_left) Tell();
+  const absl::Status last = std::exchange(last_, absl::OkStatus());
+  return none_left ? last : absl::OkStatus();
+}
+
+void Unavailable::Tell() const {
+  if (last_.ok()) return;
+  Log(log_, LogLevel::kWarning, StrCat(last_.message(), " (", ReasonNameOf(last_), ")"));
+}
+
+std::vector<std::unique_ptr<engine::PullEngine>> OpenPullLibraries(const LibraryOptions& options,
+                                                                   const AllowList& allow,
+                                                                   Unavailable* unavailable) {
+  return OpenAll<std::unique_ptr<engine::PullEngine>>(
+      options, unavailable,
+      [&](const LibraryEngine& library) { return library.open_pull(options, allow); });
+}
+
+std::vector<ExportLibrary> OpenExportLibraries(const LibraryOptions& options,
+                                               const std::string& listen,
+                                               Unavailable* unavailable) {
+  return OpenAll<ExportLibrary>(options, unavailable, [&](const LibraryEngine& library) {
+    return library.open_export(options, listen);
+  });
 }
 
 }  // namespace tensorferry::tools

@@ -1,11 +1,11 @@
 // The engines of lane remote that need a library of their own, which is looked for at run time.
 //
-//   LibraryOptions options{.transports = {"tcp", "ucx"}, .alone = false, .flags = flags, .log = log};
-//   absl::StatusOr<PullLibraries> opened = OpenPullLibraries(options, allow);
-//   for (auto& engine : opened->engines) puller_options.engines.push_back(std::move(engine));
+//   Unavailable unavailable(log);
+//   for (auto& engine : OpenPullLibraries(options, allow, &unavailable)) engines.push_back(...);
+//   if (absl::Status s = unavailable.Settle(/*none_left=*/engines.empty() && !tcp); !s.ok()) return s;
 //
-// Where one cannot be had the other transports serve all the same, with one line in the log; where it
-// was to serve alone, it is an error. Such an engine is a row of the table in library_engines.cc.
+// Where one cannot be had the other transports serve all the same, with one line in the log; where
+// none is left, it is an error. Such an engine is a row of the table in library_engines.cc.
 // Thread-safety: none. A library is opened by the call, not before.
 #ifndef TENSORFERRY_TOOLS_LIBRARY_ENGINES_H_
 #define TENSORFERRY_TOOLS_LIBRARY_ENGINES_H_
@@ -15,8 +15,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tensorferry/base/log.h"
 #include "tensorferry/base/net.h"
@@ -32,25 +34,25 @@ struct EngineFlags {
   UcxFlags ucx = {};
 };
 
-// The gateway's end of one, and where its readers dial.
-struct ExportLibrary {
-  std::unique_ptr<engine::ExportEngine> engine;
-  SocketAddress address;
-  engine::UcxExportEngine* ucx = nullptr;  // the same, where it is that one
-};
-
 struct LibraryOptions {
   std::vector<std::string> transports =
-      {};              // that are asked for; those without a library do not count
-  bool alone = false;  // nothing else carries tensors
+      {};  // that are asked for; those without a library do not count
   EngineFlags flags = {};
   LogSink log = {};
   std::shared_ptr<Metrics> metrics = {};
 };
 
+// The gateway's end of one, and where its readers dial.
+struct ExportLibrary {
+  std::string_view transport;
+  std::unique_ptr<engine::ExportEngine> engine;
+  SocketAddress address;
+  engine::UcxExportEngine* ucx = nullptr;  // the same, where it is that one
+};
+
 struct LibraryEngine {
   std::string_view transport;
-  // kLaneOff, in one line, where there is no library.
+  // kLaneOff, in one line, where there is no library. An exporter's may be missed when it starts.
   absl::StatusOr<std::unique_ptr<engine::PullEngine>> (*open_pull)(const LibraryOptions&,
                                                                    const AllowList&);
   absl::StatusOr<ExportLibrary> (*open_export)(const LibraryOptions&, const std::string& listen);
@@ -59,20 +61,31 @@ struct LibraryEngine {
 std::span<const LibraryEngine> LibraryEngines();
 bool NeedsLibrary(std::string_view transport);
 
-template <typename End>
-struct Libraries {
-  std::vector<End> engines = {};
-  std::map<std::string, std::string> unavailable = {};  // transport to why
-};
-using PullLibraries = Libraries<std::unique_ptr<engine::PullEngine>>;
-using ExportLibraries = Libraries<ExportLibrary>;
+// Engines that were asked for and could not be had: each is told of once.
+class Unavailable {
+ public:
+  explicit Unavailable(LogSink log) : log_(std::move(log)) {}
 
-// The error of the last one, where none could be had and they were to serve alone.
-absl::StatusOr<PullLibraries> OpenPullLibraries(const LibraryOptions& options,
-                                                const AllowList& allow);
+  void Add(std::string_view transport, const absl::Status& why);
+  // When all is known: the last one is the error where nothing else is left, and else a line in the
+  // log, as those before it.
+  absl::Status Settle(bool none_left);
+  // Transport to why.
+  const std::map<std::string, std::string>& reasons() const { return reasons_; }
+
+ private:
+  void Tell() const;
+  const LogSink log_;
+  absl::Status last_;
+  std::map<std::string, std::string> reasons_;
+};
+
+std::vector<std::unique_ptr<engine::PullEngine>> OpenPullLibraries(const LibraryOptions& options,
+                                                                   const AllowList& allow,
+                                                                   Unavailable* unavailable);
 // `listen`: IP:PORT. Beside tcp, which has that port, ucx takes a free one.
-absl::StatusOr<ExportLibraries> OpenExportLibraries(const LibraryOptions& options,
-                                                    const std::string& listen);
+std::vector<ExportLibrary> OpenExportLibraries(const LibraryOptions& options,
+                                               const std::string& listen, Unavailable* unavailable);
 
 }  // namespace tensorferry::tools
 

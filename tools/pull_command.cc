@@ -63,14 +63,14 @@ absl::StatusOr<Pulled> Fetch(const PullArguments& arguments) {
   if (arguments.transport == "nixl") engines = {"nixl"};
   options.local = Contains(engines, "local");
   options.tcp = Contains(engines, "tcp");
-  absl::StatusOr<PullLibraries> libraries =
-      OpenPullLibraries({.transports = engines,
-                         .alone = !options.local && !options.tcp,
-                         .flags = arguments.flags,
-                         .log = options.log},
-                        options.allow);
-  if (!libraries.ok()) return libraries.status();
-  for (auto& engine : libraries->engines) options.engines.push_back(std::move(engine));
+  Unavailable unavailable(options.log);
+  for (auto& engine :
+       OpenPullLibraries({.transports = engines, .flags = arguments.flags, .log = options.log},
+                         options.allow, &unavailable)) {
+    options.engines.push_back(std::move(engine));
+  }
+  const bool none_left = options.engines.empty() && !options.local && !options.tcp;
+  if (absl::Status s = unavailable.Settle(none_left); !s.ok()) return s;
   absl::StatusOr<std::unique_ptr<Puller>> puller = Puller::Create(std::move(options));
   if (!puller.ok()) return puller.status();
 

@@ -104,11 +104,12 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
   LibraryOptions library_options{
       .flags = options.flags, .log = puller_options.log, .metrics = served->metrics};
   if (Takes(options, Lane::kRemote)) library_options.transports = options.engines;
-  // Never alone: what no lane carries comes in the message.
-  absl::StatusOr<PullLibraries> libraries =
-      OpenPullLibraries(library_options, puller_options.allow);
-  if (!libraries.ok()) return libraries.status();
-  for (auto& engine : libraries->engines) puller_options.engines.push_back(std::move(engine));
+  Unavailable unavailable(puller_options.log);
+  for (auto& engine : OpenPullLibraries(library_options, puller_options.allow, &unavailable)) {
+    puller_options.engines.push_back(std::move(engine));
+  }
+  // Bytes in the message are always left.
+  if (absl::Status s = unavailable.Settle(/*none_left=*/false); !s.ok()) return s;
   // All but bytes in the message may need landing memory: also views that a worker may no longer hold.
   puller_options.landing_bytes =
       Takes(options, Lane::kShm) || Takes(options, Lane::kRemote) ? options.landing_bytes : 0;
@@ -121,7 +122,7 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
   const Duration hold = hold_is_set ? settings.hold() : IntakeOptions{}.pull_limit;
   Capabilities capabilities = DescribeWorker(puller->get(), options.max_message_bytes);
   capabilities.hold = hold;
-  capabilities.unavailable = std::move(libraries->unavailable);
+  capabilities.unavailable = unavailable.reasons();
   capabilities.rdma_devices = engine::ActiveRdmaDevices(options.flags.ucx.rdma_devices);
   TransportService transport(capabilities);
   WorkQueue queue(2);
