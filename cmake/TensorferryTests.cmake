@@ -78,6 +78,12 @@ endif()
 if(TARGET tensorferry_ucx)
   add_dependencies(engine_test tensorferry_ucx)
 endif()
+# One that must not be called.
+add_library(tensorferry_ucx_of_another_tree MODULE tests/peers/ucx_of_another_tree.cc)
+set_target_properties(tensorferry_ucx_of_another_tree PROPERTIES PREFIX "")
+target_link_libraries(tensorferry_ucx_of_another_tree PRIVATE tensorferry)
+tensorferry_options(tensorferry_ucx_of_another_tree)
+add_dependencies(engine_test tensorferry_ucx_of_another_tree)
 
 # The command's parts make one more room.
 if(TENSORFERRY_BUILD_TOOLS)

@@ -15,7 +15,8 @@ file(GLOB tensorferry_ucx_sources CONFIGURE_DEPENDS
      tensorferry/base/*.cc tensorferry/wire/*.cc tensorferry/policy/*.cc tensorferry/metrics/*.cc
      tensorferry/engine/ucx/module/*.cc)
 list(FILTER tensorferry_ucx_sources EXCLUDE REGEX "_(test|fuzz|benchmark|testing|main)\\.cc$")
-add_library(tensorferry_ucx MODULE ${tensorferry_ucx_sources} tensorferry/engine/tcp_socket.cc)
+add_library(tensorferry_ucx MODULE ${tensorferry_ucx_sources}
+  tensorferry/engine/net_way.cc tensorferry/engine/ucx/ucx_abi.cc)
 target_compile_features(tensorferry_ucx PRIVATE cxx_std_20)
 target_include_directories(tensorferry_ucx PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(tensorferry_ucx PRIVATE

@@ -21,6 +21,7 @@
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/base/version.h"
+#include "tensorferry/engine/tcp_socket.h"
 #include "tools/bench/engines.h"
 #include "tools/bench/fetcher.h"
 #include "tools/bench/gateway.h"
@@ -28,7 +29,9 @@
 #include "tools/bench/measurer.h"
 #include "tools/bench/report.h"
 #include "tools/bench/usage.h"
+#include "tools/bytes_text.h"
 #include "tools/output.h"
+#include "tools/seconds.h"
 #include "tools/signals.h"
 
 namespace tensorferry::tools {
@@ -59,10 +62,6 @@ struct BenchArguments {
   bool json = false;
   bool csv = false;
 };
-
-Duration ToDuration(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-}
 
 // About 512 MiB of each size: small ones often, large ones long enough.
 uint64_t BurstsOf(uint64_t nbytes) {
@@ -134,8 +133,8 @@ class EngineRun {
         continue;
       }
       report->Failed(plan, measured.status());
-      PrintError("bench", Annotate(measured.status(),
-                                   StrCat(engine_.name, ", ", bench::SizeText(plan.nbytes))));
+      PrintError("bench",
+                 Annotate(measured.status(), StrCat(engine_.name, ", ", BytesText(plan.nbytes))));
       all = false;
       // The two ends may be in the middle of something.
       Close();
@@ -171,7 +170,7 @@ class EngineRun {
       if (absl::Status s = Open(plan); !s.ok()) return s;
     }
     return measurer_->Measure(plan, [&](double share) {
-      progress->Show(StrCat(engine_.name, ", ", bench::SizeText(plan.nbytes)), share);
+      progress->Show(StrCat(engine_.name, ", ", BytesText(plan.nbytes)), share);
     });
   }
 
@@ -269,17 +268,9 @@ int ServeStreams(const BenchArguments& arguments) {
 int Serve(const BenchArguments& arguments) {
   const EndSignals end;
   const SocketAddress wanted = *SocketAddress::Parse(arguments.serve);
-  sockaddr_storage storage = {};
-  socklen_t length = wanted.ToSockaddr(&storage);
-  auto* const address = reinterpret_cast<sockaddr*>(&storage);
-  const UniqueFd listener(::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  if (!listener || ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
-      ::bind(listener.get(), address, length) != 0 || ::listen(listener.get(), 64) != 0 ||
-      ::getsockname(listener.get(), address, &length) != 0) {
-    return Fail("bench", SystemError(errno, StrCat("--serve ", arguments.serve)));
-  }
-  const std::string listen = SocketAddress::FromSockaddr(storage)->ToString();
+  const absl::StatusOr<engine::TcpListener> listener = engine::ListenTcp(wanted);
+  if (!listener.ok()) return Fail("bench", Annotate(listener.status(), "--serve"));
+  const std::string listen = listener->address.ToString();
   if (arguments.json) {
     PrintJson({{"event", "ready"}, {"listen", listen}});
   } else {
@@ -287,11 +278,12 @@ int Serve(const BenchArguments& arguments) {
   }
   bench::Gateway gateway(wanted.HostText());
   for (;;) {
-    pollfd waits[] = {{end.fd(), POLLIN, 0}, {listener.get(), POLLIN, 0}};
+    pollfd waits[] = {{end.fd(), POLLIN, 0}, {listener->socket.get(), POLLIN, 0}};
     if (::poll(waits, std::size(waits), -1) < 0) continue;
     if (waits[0].revents != 0) return kDone;
-    UniqueFd stream(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    UniqueFd stream(::accept4(listener->socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!stream) continue;
+    const int on = 1;
     ::setsockopt(stream.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     gateway.Add(std::move(stream));
   }

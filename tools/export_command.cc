@@ -21,13 +21,12 @@
 #include "tensorferry/base/text.h"
 #include "tensorferry/exporter/exporter.h"
 #include "tools/export_session.h"
+#include "tools/library_engines.h"
 #include "tools/metrics_flag.h"
-#include "tools/nixl_engines.h"
 #include "tools/output.h"
 #include "tools/seconds.h"
 #include "tools/settings.h"
 #include "tools/signals.h"
-#include "tools/ucx_engines.h"
 
 namespace tensorferry::tools {
 namespace {
@@ -36,9 +35,7 @@ struct ExportArguments {
   std::string listen;
   std::vector<std::string> engines;
   std::string local_socket;
-  NixlFlags nixl;
-  UcxFlags ucx;
-  std::string agent_name;
+  EngineFlags flags;
   uint64_t arena_bytes = ExporterOptions{}.arena_bytes;
   double ttl = std::chrono::duration<double>(ExporterOptions{}.lease_ttl).count();
   uint32_t readers = 1;
@@ -113,26 +110,27 @@ absl::StatusOr<std::unique_ptr<Exporter>> Start(const ExportArguments& arguments
   ExporterOptions options;
   options.log = PrintLog("export");
   options.metrics = metrics;
-  if (Contains(arguments.engines, "nixl")) {
-    absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> nixl = OpenNixlExport(
-        arguments.nixl, arguments.listen, arguments.agent_name, options.log, metrics);
-    if (!nixl.ok()) return nixl.status();
-    *own_listen = (*nixl)->address().ToString();
-    options.engines.push_back(*std::move(nixl));
-  }
-  if (Contains(arguments.engines, "ucx")) {
-    absl::StatusOr<std::unique_ptr<engine::UcxExportEngine>> ucx = OpenUcxExport(
-        arguments.ucx, arguments.listen, Contains(arguments.engines, "tcp"), options.log, metrics);
-    if (!ucx.ok()) return ucx.status();
-    if (!Contains(arguments.engines, "tcp")) *own_listen = (*ucx)->address().ToString();
-    options.engines.push_back(*std::move(ucx));
-  }
   options.arena_bytes = arguments.arena_bytes;
   options.lease_ttl = ToDuration(arguments.ttl);
   if (Contains(arguments.engines, "tcp")) options.listen = arguments.listen;
   if (Contains(arguments.engines, "local")) options.local_socket = local_socket;
   options.on_event = [events](const LeaseEvent& event) { events->Add(event); };
-  return Exporter::Create(std::move(options));
+  Unavailable unavailable(options.log);
+  options.on_left_out = [&](std::string_view transport, const absl::Status& why) {
+    unavailable.Add(transport, why);
+  };
+  for (ExportLibrary& library : OpenExportLibraries({.transports = arguments.engines,
+                                .flags = arguments.flags,
+                                .log = options.log,
+                                .metrics = metrics},
+                                                    arguments.listen, &unavailable)) {
+    if (options.listen.empty()) *own_listen = library.address.ToString();
+    options.engines.push_back(std::move(library.engine));
+  }
+  absl::StatusOr<std::unique_ptr<Exporter>> exporter = Exporter::Create(std::move(options));
+  if (!exporter.ok()) return exporter.status();
+  if (absl::Status s = unavailable.Settle((*exporter)->transports().empty()); !s.ok()) return s;
+  return exporter;
 }
 
 // True when the input has ended and with it the last lease; false for a signal.
@@ -206,10 +204,10 @@ void AddExportCommand(CLI::App& app, int* exit_code) {
                    "local, tcp (both by default), ucx, or nixl, alone: descriptors are then SMG's")
       ->delimiter(',')
       ->check(CLI::IsMember({"local", "tcp", "ucx", "nixl"}));
-  verb->add_option("--agent-name", arguments->agent_name,
+  verb->add_option("--agent-name", arguments->flags.nixl.agent_name,
                    "name of the nixl agent (default: the one that stock workers look for)");
-  AddNixlExportFlags(verb, &arguments->nixl);
-  AddUcxExportFlags(verb, &arguments->ucx);
+  AddNixlExportFlags(verb, &arguments->flags.nixl);
+  AddUcxExportFlags(verb, &arguments->flags.ucx);
   verb->add_option("--local-socket", arguments->local_socket,
                    "path of the unix socket of engine local (default: a private one)");
   verb->add_option("--arena-bytes", arguments->arena_bytes, "memory for staged files")

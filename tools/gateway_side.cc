@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "smg/tokenspeed_encoder.grpc.pb.h"
+#include "tensorferry/base/contains.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/net.h"
 #include "tensorferry/base/random.h"
@@ -90,7 +91,13 @@ absl::Status GatewaySide::StartExporter() {
   options.log = options_.log;
   options.metrics = options_.metrics;
   if (options_.shm) options.local_socket = options_.local_socket;
-  if (options_.remote || options_.nixl || options_.ucx) {
+  Unavailable unavailable(options_.log);
+  options.on_left_out = [&](std::string_view transport, const absl::Status& why) {
+    unavailable.Add(transport, why);
+  };
+  std::vector<ExportLibrary> libraries;
+  const bool tcp = Contains(options_.remote, "tcp");
+  if (tcp || std::ranges::any_of(options_.remote, NeedsLibrary)) {
     std::string listen = options_.listen;
     if (listen.empty()) {
       absl::StatusOr<SocketAddress> peer = Resolve(options_.to, "--to");
@@ -99,27 +106,28 @@ absl::Status GatewaySide::StartExporter() {
       if (!local.ok()) return Annotate(local.status(), "--listen");
       listen = local->ToString();
     }
-    if (options_.remote) options.listen = listen;
-    if (options_.ucx) {
-      absl::StatusOr<std::unique_ptr<engine::UcxExportEngine>> ucx = OpenUcxExport(
-          options_.ucx_flags, listen, options_.remote, options_.log, options_.metrics);
-      if (!ucx.ok()) return ucx.status();
-      ucx_ = ucx->get();
-      listen_ = ucx_->address().ToString();
-      options.engines.push_back(*std::move(ucx));
-    }
-    if (options_.nixl) {
-      absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> nixl = OpenNixlExport(
-          options_.nixl_flags, listen, /*agent_name=*/{}, options_.log, options_.metrics);
-      if (!nixl.ok()) return nixl.status();
-      listen_ = (*nixl)->address().ToString();
-      options.engines.push_back(*std::move(nixl));
-    }
+    if (tcp) options.listen = listen;
+    libraries = OpenExportLibraries({.transports = options_.remote,
+                                     .flags = options_.flags,
+                                     .log = options_.log,
+                                     .metrics = options_.metrics},
+                                    listen, &unavailable);
+    for (ExportLibrary& library : libraries) options.engines.push_back(std::move(library.engine));
   }
   absl::StatusOr<std::unique_ptr<Exporter>> exporter = Exporter::Create(std::move(options));
   if (!exporter.ok()) return exporter.status();
   exporter_ = *std::move(exporter);
-  if (options_.remote) listen_ = exporter_->listen_address();
+  const std::vector<std::string> serving = exporter_->transports();
+  const bool none_left = serving.empty() && !options_.files;
+  if (absl::Status s = unavailable.Settle(none_left); !s.ok()) return s;
+  for (const ExportLibrary& library : libraries) {
+    if (!Contains(serving, library.transport)) continue;
+    if (library.ucx != nullptr) ucx_ = library.ucx;
+    listen_ = library.address.ToString();
+  }
+  if (tcp) listen_ = exporter_->listen_address();
+  // A READ over nixl is counted: only its notification says that it has ended.
+  counted_ = Contains(serving, "nixl");
   exporter_->WaitPrefaulted();
   return absl::OkStatus();
 }
@@ -154,8 +162,7 @@ absl::StatusOr<Delivery> GatewaySide::Send(const Outgoing& tensor, const LanePol
   Delivery delivery{.produced = clock.Now() - staged_at};
   RandomSource random;
   const auto room = static_cast<int64_t>(random.Next64() % INT64_MAX);
-  // A READ over nixl is counted: only its notification says that it has ended.
-  Lease lease = std::move(staged).Publish({.key = room, .readers = options_.nixl ? 1U : 0U});
+  Lease lease = std::move(staged).Publish({.key = room, .readers = counted_ ? 1U : 0U});
   delivery.sha256 = Sha256(lease.bytes());
 
   absl::StatusOr<std::shared_ptr<const Capabilities>> worker = AskWorker();

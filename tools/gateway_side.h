@@ -31,22 +31,20 @@
 #include "tensorferry/gateway/sender.h"
 #include "tensorferry/grpc/capability_client.h"
 #include "tensorferry/policy/decide.h"
-#include "tools/nixl_engines.h"
+#include "tools/library_engines.h"
 #include "tools/sha256.h"
-#include "tools/ucx_engines.h"
 
 namespace tensorferry::tools {
 
 struct GatewaySideOptions {
   std::string to;  // HOST:PORT of the worker
   uint64_t arena_bytes = uint64_t{64} << 20;
-  bool shm = true;     // serve engine/local
-  bool files = true;   // write files under /dev/shm, for lane shm
-  bool remote = true;  // serve engine/tcp
-  bool nixl = false;   // serve engine/nixl, at the same address
-  NixlFlags nixl_flags = {};
-  bool ucx = false;  // serve engine/ucx
-  UcxFlags ucx_flags = {};
+  bool shm = true;    // serve engine/local
+  bool files = true;  // write files under /dev/shm, for lane shm
+  // Engines of lane remote to serve, at one address: tcp, and those of library_engines.h. Other words do
+  // not count.
+  std::vector<std::string> remote = {"tcp"};
+  EngineFlags flags = {};
   // Where the exporter listens; empty: the local address of the route to the worker, a free port.
   std::string listen = {};
   // Of engine/local.
@@ -79,7 +77,7 @@ struct Delivery {
 
 class GatewaySide {
  public:
-  // kUnreachable when there is no worker; the exporter's errors.
+  // kUnreachable when there is no worker; the exporter's errors; a library's, where nothing else is left.
   static absl::StatusOr<std::unique_ptr<GatewaySide>> Create(const GatewaySideOptions& options);
 
   absl::StatusOr<Delivery> Send(const Outgoing& tensor, const LanePolicy& policy);
@@ -108,6 +106,7 @@ class GatewaySide {
   std::string listen_;
   std::unique_ptr<Exporter> exporter_;
   engine::UcxExportEngine* ucx_ = nullptr;  // the exporter's
+  bool counted_ = false;                    // its readers, which then say that they are done
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<CapabilityClient> capabilities_;
   std::unique_ptr<Sender> sender_;

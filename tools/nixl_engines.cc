@@ -40,14 +40,14 @@ absl::StatusOr<std::unique_ptr<engine::PullEngine>> OpenNixlPull(const NixlFlags
 }
 
 absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> OpenNixlExport(
-    const NixlFlags& flags, const std::string& listen, const std::string& agent_name,
-    const LogSink& log, std::shared_ptr<Metrics> metrics) {
+    const NixlFlags& flags, const std::string& listen, const LogSink& log,
+    std::shared_ptr<Metrics> metrics) {
   const absl::StatusOr<SocketAddress> address = SocketAddress::Parse(listen);
   if (!address.ok()) return Annotate(address.status(), "--listen");
   engine::NixlExportOptions options;
   options.library = NixlLibrarySettings(flags.lib);
   options.listen = *address;
-  if (!agent_name.empty()) options.agent_name = agent_name;
+  if (!flags.agent_name.empty()) options.agent_name = flags.agent_name;
   options.agent_program = NixlAgentProgram();
   options.in_process = flags.in_process;
   if (flags.in_process) KeepUcxOffStandardOutput();

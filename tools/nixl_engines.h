@@ -25,8 +25,10 @@ class App;
 namespace tensorferry::tools {
 
 struct NixlFlags {
-  std::string lib = {};     // folder
-  bool in_process = false;  // of an exporter's agent
+  std::string lib = {};  // folder
+  // Of an exporter's agent. Without a name: the stock one.
+  bool in_process = false;
+  std::string agent_name = {};
 };
 
 void AddNixlFlags(CLI::App* verb, NixlFlags* flags);
@@ -37,10 +39,9 @@ void AddNixlExportFlags(CLI::App* verb, NixlFlags* flags);
 absl::StatusOr<std::unique_ptr<engine::PullEngine>> OpenNixlPull(
     const NixlFlags& flags, const AllowList& allow, const LogSink& log,
     std::shared_ptr<Metrics> metrics = {});
-// `agent_name` empty: the stock one.
 absl::StatusOr<std::unique_ptr<engine::NixlExportEngine>> OpenNixlExport(
-    const NixlFlags& flags, const std::string& listen, const std::string& agent_name,
-    const LogSink& log, std::shared_ptr<Metrics> metrics = {});
+    const NixlFlags& flags, const std::string& listen, const LogSink& log,
+    std::shared_ptr<Metrics> metrics = {});
 
 }  // namespace tensorferry::tools
 

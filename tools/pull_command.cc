@@ -17,11 +17,10 @@
 #include "tensorferry/wire/descriptor.h"
 #include "tools/file_io.h"
 #include "tools/hex.h"
-#include "tools/nixl_engines.h"
+#include "tools/library_engines.h"
 #include "tools/output.h"
 #include "tools/seconds.h"
 #include "tools/sha256.h"
-#include "tools/ucx_engines.h"
 
 namespace tensorferry::tools {
 namespace {
@@ -35,8 +34,7 @@ struct PullArguments {
   double timeout = 5;
   std::vector<std::string> allow;
   std::vector<std::string> engines = {"local", "tcp"};
-  NixlFlags nixl;
-  UcxFlags ucx;
+  EngineFlags flags;
   bool json = false;
 };
 
@@ -61,20 +59,18 @@ absl::StatusOr<Pulled> Fetch(const PullArguments& arguments) {
   options.prefault = false;
   options.log = PrintLog("pull");
   if (!arguments.allow.empty()) options.allow = *AllowList::Parse(arguments.allow);
-  if (arguments.transport == "nixl") {
-    absl::StatusOr<std::unique_ptr<engine::PullEngine>> nixl =
-        OpenNixlPull(arguments.nixl, options.allow, options.log);
-    if (!nixl.ok()) return nixl.status();
-    options.engines.push_back(*std::move(nixl));
+  std::vector<std::string> engines = arguments.engines;
+  if (arguments.transport == "nixl") engines = {"nixl"};
+  options.local = Contains(engines, "local");
+  options.tcp = Contains(engines, "tcp");
+  Unavailable unavailable(options.log);
+  for (auto& engine :
+       OpenPullLibraries({.transports = engines, .flags = arguments.flags, .log = options.log},
+                         options.allow, &unavailable)) {
+    options.engines.push_back(std::move(engine));
   }
-  options.local = Contains(arguments.engines, "local");
-  options.tcp = Contains(arguments.engines, "tcp");
-  if (Contains(arguments.engines, "ucx")) {
-    absl::StatusOr<std::unique_ptr<engine::PullEngine>> ucx =
-        OpenUcxPull(arguments.ucx, options.allow, options.log);
-    if (!ucx.ok()) return ucx.status();
-    options.engines.push_back(*std::move(ucx));
-  }
+  const bool none_left = options.engines.empty() && !options.local && !options.tcp;
+  if (absl::Status s = unavailable.Settle(none_left); !s.ok()) return s;
   absl::StatusOr<std::unique_ptr<Puller>> puller = Puller::Create(std::move(options));
   if (!puller.ok()) return puller.status();
 
@@ -147,8 +143,8 @@ void AddPullCommand(CLI::App& app, int* exit_code) {
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::IsMember({"local", "tcp", "ucx"}));
-  AddNixlFlags(verb, &arguments->nixl);
-  AddUcxFlags(verb, &arguments->ucx);
+  AddNixlFlags(verb, &arguments->flags.nixl);
+  AddUcxFlags(verb, &arguments->flags.ucx);
   verb->add_flag("--json", arguments->json, "one JSON object");
   verb->callback([arguments, exit_code] { *exit_code = Pull(*arguments); });
 }

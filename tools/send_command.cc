@@ -46,8 +46,7 @@ struct SendOptions {
   uint32_t concurrency = 1;
   double timeout = 30;
   std::vector<std::string> engines = {"local", "tcp"};
-  NixlFlags nixl;
-  UcxFlags ucx;
+  EngineFlags flags;
   bool assume_pull = false;
   bool allow_fallback = false;
   std::string metrics;
@@ -260,11 +259,8 @@ int Send(const SendOptions& options) {
       .arena_bytes = ArenaOfSend(options, *settings, opened.inputs),
       .shm = shm && Contains(options.engines, "local") && options.shm_transport != "file",
       .files = shm && options.shm_transport != "local",
-      .remote = remote && Contains(options.engines, "tcp"),
-      .nixl = remote && Contains(options.engines, "nixl"),
-      .nixl_flags = options.nixl,
-      .ucx = remote && Contains(options.engines, "ucx"),
-      .ucx_flags = options.ucx,
+      .remote = remote ? options.engines : std::vector<std::string>(),
+      .flags = options.flags,
       .listen = options.listen.empty() ? settings->listen() : options.listen,
       .local_socket = local_socket.path(),
       .timeout = ToDuration(options.timeout),
@@ -334,8 +330,8 @@ void AddSendCommand(CLI::App& app, int* exit_code) {
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::IsMember({"local", "tcp", "ucx", "nixl"}));
-  AddNixlExportFlags(verb, &options->nixl);
-  AddUcxExportFlags(verb, &options->ucx);
+  AddNixlExportFlags(verb, &options->flags.nixl);
+  AddUcxExportFlags(verb, &options->flags.ucx);
   verb->add_flag("--assume-pull", options->assume_pull,
                  "this stock worker fetches over nixl, although it does not say so");
   verb->add_option("--dtype", options->dtype, "bfloat16, float16, float32 or uint8")

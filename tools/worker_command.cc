@@ -11,7 +11,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <utility>
 
@@ -102,19 +101,15 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
     puller_options.file = engine::FilePullOptions{.unlink = settings.unlink_after_read};
   }
   puller_options.tcp = Takes(options, Lane::kRemote) && Contains(options.engines, "tcp");
-  std::map<std::string, std::string> unavailable;
-  for (const LibraryEngine& library : LibraryEngines()) {
-    if (!Takes(options, Lane::kRemote) || !Contains(options.engines, library.transport)) continue;
-    absl::StatusOr<std::unique_ptr<engine::PullEngine>> engine =
-        library.open_pull(options.flags, puller_options.allow, puller_options.log, served->metrics);
-    if (engine.ok()) {
-      puller_options.engines.push_back(*std::move(engine));
-    } else {
-      // The other transports serve all the same.
-      PrintError("worker", engine.status());
-      unavailable.emplace(library.transport, std::string(engine.status().message()));
-    }
+  LibraryOptions library_options{
+      .flags = options.flags, .log = puller_options.log, .metrics = served->metrics};
+  if (Takes(options, Lane::kRemote)) library_options.transports = options.engines;
+  Unavailable unavailable(puller_options.log);
+  for (auto& engine : OpenPullLibraries(library_options, puller_options.allow, &unavailable)) {
+    puller_options.engines.push_back(std::move(engine));
   }
+  // Bytes in the message are always left.
+  if (absl::Status s = unavailable.Settle(/*none_left=*/false); !s.ok()) return s;
   // All but bytes in the message may need landing memory: also views that a worker may no longer hold.
   puller_options.landing_bytes =
       Takes(options, Lane::kShm) || Takes(options, Lane::kRemote) ? options.landing_bytes : 0;
@@ -127,7 +122,7 @@ absl::Status Serve(const WorkerOptions& options, const Settings& settings, const
   const Duration hold = hold_is_set ? settings.hold() : IntakeOptions{}.pull_limit;
   Capabilities capabilities = DescribeWorker(puller->get(), options.max_message_bytes);
   capabilities.hold = hold;
-  capabilities.unavailable = std::move(unavailable);
+  capabilities.unavailable = unavailable.reasons();
   capabilities.rdma_devices = engine::ActiveRdmaDevices(options.flags.ucx.rdma_devices);
   TransportService transport(capabilities);
   WorkQueue queue(2);

@@ -14,10 +14,10 @@
 // Two things are kept apart. *Readable*: from Publish until the last reader's Done, the owner's
 // Drop, Cancel or expiry; each sets off one kEnded effect. *Memory*: held by pins: one of the owner
 // (Stage … Drop or Detach), one of the engines (Publish … Retired), and one per reader that is at
-// it (Open … Unpin). Bytes are free again when the last pin goes, or, if the lease was given to a
-// one-sided engine
-// (`one_sided`) or a reader was told where it lies (Locate), and it ended before all its readers were done, `rest` later, with a kPoison effect at
-// the moment it begins to rest. Such leases with `readers == 0` always rest: nobody counted.
+// it (Open … Unpin). Bytes are free again when the last pin goes, or, if the lease was given to SMG's
+// readers (`one_sided`) or a reader was told where it lies (Locate), and it ended before all its
+// readers were done, `rest` later, with a kPoison effect at the moment it begins to rest. Such leases
+// with `readers == 0` always rest: nobody counted.
 //
 // Keys: at most one readable lease a key. A lease with a key that ends before its readers notified
 // leaves a tombstone for `tombstone_ttl`, worth as many notifications as were missing (one for a

@@ -8,6 +8,22 @@
 #include "tensorferry/base/text.h"
 
 namespace tensorferry::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+// None of a folder that is not there, or goes meanwhile.
+std::vector<fs::path> Entries(const fs::path& folder) {
+  std::vector<fs::path> out;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error); !error && at != fs::directory_iterator();
+       at.increment(error)) {
+    out.push_back(at->path());
+  }
+  return out;
+}
+
+}  // namespace
 
 RemoteEnd RemoteEndOf(std::span<const std::string> transports) {
   RemoteEnd end;
@@ -47,17 +63,13 @@ RemoteChoice ChooseRemote(const RemoteEnd& gateway, const RemoteEnd& worker) {
 }
 
 std::vector<std::string> ActiveRdmaDevices(const std::string& folder) {
-  namespace fs = std::filesystem;
   std::vector<std::string> out;
-  std::error_code error;
-  for (const auto& device : fs::directory_iterator(folder, error)) {
-    std::error_code ignored;
-    for (const auto& port : fs::directory_iterator(device.path() / "ports", ignored)) {
+  for (const fs::path& device : Entries(folder)) {
+    for (const fs::path& port : Entries(device / "ports")) {
       std::string state;
-      std::getline(std::ifstream(port.path() / "state"), state);  // "4: ACTIVE"
+      std::getline(std::ifstream(port / "state"), state);  // "4: ACTIVE"
       if (!state.starts_with("4:")) continue;
-      out.push_back(
-          StrCat(device.path().filename().string(), ":", port.path().filename().string()));
+      out.push_back(StrCat(device.filename().string(), ":", port.filename().string()));
     }
   }
   std::sort(out.begin(), out.end());

@@ -43,14 +43,6 @@ void TuneTcpSocket(int fd, Duration unacknowledged) {
   SetInt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, user_timeout);
 }
 
-absl::Status CheckListen(const SocketAddress& address, bool advertised) {
-  if (!address.IsWildcard() || advertised) return absl::OkStatus();
-  return MakeError(Reason::kBadAddress,
-                   StrCat("cannot listen on ", address.ToString(),
-                          " alone: a wildcard is no address that a worker can dial; name "
-                          "one, or set `advertise`"));
-}
-
 absl::StatusOr<TcpListener> ListenTcp(const SocketAddress& address) {
   constexpr int kBacklog = 1024;
   const std::string text = address.ToString();

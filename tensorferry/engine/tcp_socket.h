@@ -22,9 +22,6 @@ absl::StatusOr<UniqueFd> OpenTcpSocket(bool v6);
 // minute on a quiet connection, after `unacknowledged` when data of ours is not taken.
 void TuneTcpSocket(int fd, Duration unacknowledged);
 
-// kBadAddress for a wildcard of which no address is advertised that a worker could dial.
-absl::Status CheckListen(const SocketAddress& address, bool advertised);
-
 struct TcpListener {
   UniqueFd socket;
   SocketAddress address;  // the bound one

@@ -82,7 +82,10 @@ struct ExporterOptions {
 
   // Further engines, after the built-in ones, or before tcp where preferred: engine/nixl, engine/ucx.
   std::vector<std::unique_ptr<engine::ExportEngine>> engines = {};
-  // The same, where making one may fail for a while.
+  // Of these, one that does not start is told of here, and the others serve without it. Null: Create
+  // fails.
+  std::function<void(std::string_view transport, const absl::Status& why)> on_left_out = {};
+  // Further engines of which making one may fail for a while.
   std::vector<EngineMaker> make_engines = {};
   // Engines start on a thread of the exporter, and what fails is tried again until it runs: a port
   // that is taken delays its lane, and nothing else. Create then refuses only what no time mends.
@@ -203,7 +206,8 @@ class TENSORFERRY_EXPORT Exporter {
   const wire::InstanceId& instance() const;
   // Labels of the running engines: "local", "tcp".
   std::vector<std::string> transports() const;
-  // Every engine, running or not. Without ExporterOptions::background all run.
+  // Every engine, running or not, but those that were left out. Without ExporterOptions::background
+  // all run.
   std::vector<EngineState> engines() const;
   // Labels of those that do not run yet.
   std::vector<std::string> starting() const;

@@ -99,8 +99,15 @@ absl::Status ExporterCore::Start() {
       if (absl::Status s = MakeEngine(&slot); !s.ok()) return s;
     }
     if (absl::Status s = MapArena(); !s.ok()) return s;
-    for (Slot& slot : slots_) {
-      if (absl::Status s = RunEngine(&slot); !s.ok()) return s;
+    for (auto slot = slots_.begin(); slot != slots_.end();) {
+      const absl::Status status = RunEngine(&*slot);
+      if (status.ok()) {
+        ++slot;
+        continue;
+      }
+      if (slot->make || !options_.on_left_out) return status;
+      options_.on_left_out(slot->transport, status);
+      slot = slots_.erase(slot);
     }
   }
   reaper_ = std::thread([this] { Reap(); });

@@ -5,8 +5,8 @@
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/local/local_export_engine.h"
+#include "tensorferry/engine/net_way.h"
 #include "tensorferry/engine/tcp/tcp_export_engine.h"
-#include "tensorferry/engine/tcp_socket.h"
 #include "tensorferry/exporter/exporter_core.h"
 
 namespace tensorferry {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tensorferry/base/error.h"
+#include "tensorferry/base/text.h"
 #include "tensorferry/exporter/exporter_testing.h"
 #include "tensorferry/wire/bytes.h"
 #include "tensorferry/wire/smg_descriptor.h"
@@ -522,6 +523,43 @@ TEST(ExporterTest, WhatBeatsSocketsIsNamedBeforeThem) {
     ASSERT_EQ(descriptor.ways.size(), 2U);
     EXPECT_EQ(wire::TransportOf(descriptor.ways[0]), "ucx");
   }
+}
+
+// Like nixl without its library, which shows when it starts.
+class BrokenEngine final : public engine::ExportEngine {
+ public:
+  std::string_view transport() const override { return "nixl"; }
+  absl::Status Start(const engine::ArenaView&, engine::LeaseSource*) override {
+    return MakeError(Reason::kLaneOff, "no library");
+  }
+  wire::Way way() const override { return wire::LocalWay{}; }
+  void Publish(const engine::PublishedLease&) override {}
+  bool Retire(const wire::LeaseRef&) override { return true; }
+};
+
+TEST(ExporterTest, AnEngineThatDoesNotStartIsLeftOutWhereThatIsAsked) {
+  const auto create = [](std::string listen, bool asked, std::vector<std::string>* left_out) {
+    ExporterOptions options{.arena_bytes = 1 << 20, .listen = std::move(listen)};
+    options.engines.push_back(std::make_unique<PreferredEngine>());
+    options.engines.push_back(std::make_unique<BrokenEngine>());
+    if (asked) {
+      options.on_left_out = [=](std::string_view transport, const absl::Status& why) {
+        left_out->push_back(StrCat(transport, ": ", why.message()));
+      };
+    }
+    return Exporter::Create(std::move(options));
+  };
+  std::vector<std::string> left_out;
+  EXPECT_EQ(ReasonOf(create("127.0.0.1:0", false, &left_out).status()), Reason::kLaneOff);
+  const auto exporter = create("127.0.0.1:0", true, &left_out);
+  ASSERT_TRUE(exporter.ok()) << exporter.status();
+  EXPECT_THAT(left_out, ElementsAre("nixl: no library"));
+  EXPECT_THAT((*exporter)->transports(), ElementsAre("ucx", "tcp"));
+  EXPECT_THAT((*exporter)->starting(), IsEmpty()) << "nobody waits for it";
+  EXPECT_THAT((*exporter)->Export(Pattern(100, 1), {}).transports(), ElementsAre("ucx", "tcp"));
+  // A port that is taken is another matter.
+  EXPECT_EQ(ReasonOf(create((*exporter)->listen_address(), true, &left_out).status()),
+            Reason::kAddressInUse);
 }
 
 TEST(ExporterTest, AnEngineThatSaysNotThatItIsOneSidedIsRefused) {

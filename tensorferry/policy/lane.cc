@@ -56,18 +56,21 @@ std::string_view ModeName(Mode mode) {
 absl::StatusOr<Mode> ParseMode(std::string_view text) {
   const std::string word = Word(text);
   if (word == "auto") return Mode::kAuto;
-  if (const auto lane = FindLane(word)) {
-    switch (*lane) {
-      case Lane::kInline:
-        return Mode::kInline;
-      case Lane::kShm:
-        return Mode::kShm;
-      case Lane::kRemote:
-        return Mode::kRemote;
-    }
-  }
+  if (const auto lane = FindLane(word)) return ModeOf(*lane);
   return absl::InvalidArgumentError(
       StrCat("mode \"", text, "\" is none of auto, inline, shm, remote (or its alias rdma)"));
+}
+
+Mode ModeOf(Lane lane) {
+  switch (lane) {
+    case Lane::kInline:
+      return Mode::kInline;
+    case Lane::kShm:
+      return Mode::kShm;
+    case Lane::kRemote:
+      return Mode::kRemote;
+  }
+  return Mode::kInline;
 }
 
 std::optional<Lane> NamedLane(Mode mode) {

@@ -42,6 +42,8 @@ enum class Mode : uint8_t { kAuto, kInline, kShm, kRemote };
 TENSORFERRY_EXPORT std::string_view ModeName(Mode mode);
 // As ParseLane, and "auto".
 TENSORFERRY_EXPORT absl::StatusOr<Mode> ParseMode(std::string_view text);
+// That names it.
+TENSORFERRY_EXPORT Mode ModeOf(Lane lane);
 // None for kAuto.
 TENSORFERRY_EXPORT std::optional<Lane> NamedLane(Mode mode);
 

@@ -40,8 +40,14 @@ std::string WaysText(const wire::Descriptor& descriptor) {
   return out.empty() ? "no transport that is known here" : out;
 }
 
+std::vector<std::string> NamesOf(const PullContext& context) {
+  std::vector<std::string> names;
+  for (const auto& engine : context.engines) names.emplace_back(engine->transport());
+  return names;
+}
+
 // Engines stand in our order. Over ucx first only where the gateway, too, names it before tcp.
-void OrderRemote(const wire::Descriptor& descriptor, const std::vector<std::string>& enabled,
+void OrderRemote(const wire::Descriptor& descriptor, const PullContext& context,
                  std::vector<engine::PullEngine*>* candidates) {
   const auto named = [&](std::string_view name) {
     return std::find_if(candidates->begin(), candidates->end(),
@@ -51,10 +57,9 @@ void OrderRemote(const wire::Descriptor& descriptor, const std::vector<std::stri
   if (tcp == candidates->end() || ucx >= tcp) return;
   std::vector<std::string> offered;
   for (const wire::Way& way : descriptor.ways) offered.emplace_back(wire::TransportOf(way));
-  if (engine::ChooseRemote(engine::RemoteEndOf(offered), engine::RemoteEndOf(enabled)).transport ==
-      "tcp") {
-    std::rotate(ucx, tcp, tcp + 1);
-  }
+  const engine::RemoteChoice choice =
+      engine::ChooseRemote(engine::RemoteEndOf(offered), engine::RemoteEndOf(NamesOf(context)));
+  if (choice.transport == "tcp") std::rotate(ucx, tcp, tcp + 1);
 }
 
 // A view of memory that an engine lends; the engine must not go before it.
@@ -116,9 +121,7 @@ absl::Status PullTask::Prepare(const Handle& handle, const PullOptions& options)
                                                   ", the request to ", *options.key));
   }
   std::vector<absl::Status> refusals;
-  std::vector<std::string> enabled;
   for (const auto& engine : context_->engines) {
-    enabled.emplace_back(engine->transport());
     absl::Status can = engine->CanTry(descriptor_);
     if (can.ok()) {
       candidates_.push_back(engine.get());
@@ -128,10 +131,11 @@ absl::Status PullTask::Prepare(const Handle& handle, const PullOptions& options)
     }
   }
   if (!candidates_.empty()) {
-    OrderRemote(descriptor_, enabled, &candidates_);
+    OrderRemote(descriptor_, *context_, &candidates_);
     return absl::OkStatus();
   }
   if (refusals.empty()) {
+    const std::vector<std::string> enabled = NamesOf(*context_);
     return MakeError(
         Reason::kNoCommonWay,
         StrCat("the descriptor offers ", WaysText(descriptor_), ", and here ",

@@ -6,6 +6,7 @@
 #include "tensorferry/base/poll.h"
 
 namespace tensorferry {
+
 void TaskSet::Add(PullTask* task, OnDone on_done) {
   tasks_.push_back({.task = task,
                     .on_done = std::move(on_done),

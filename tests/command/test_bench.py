@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from ferry import Event, Result, Running, run
@@ -200,6 +201,36 @@ def test_another_host_serves(command: Path) -> None:
             check(json.loads(out))
         gateway.process.terminate()
         assert gateway.wait() == 0
+
+
+def test_a_gateway_gives_no_more_than_there_is(command: Path) -> None:
+    """Whatever a worker of another version, or another program, demands: the others are served."""
+
+    def opening(**changes: object) -> str:
+        usual = {"engine": "sockets", "rpc": "", "copy_in": False, "largest": 65536, "streams": 1, "batch": 2}
+        return "open " + json.dumps({**usual, "corrupt": 0, "nixl_lib": "", **changes})
+
+    with Running(command, "bench", "--json", "--serve", "127.0.0.1:0") as gateway:
+        listen = gateway.next()["listen"]
+        host, port = listen.rsplit(":", 1)
+        for _ in range(3):
+            with socket.create_connection((host, int(port))) as stream, stream.makefile("rw") as lines:
+
+                def ask(line: str, lines: TextIO = lines) -> str:
+                    lines.write(line + "\n")
+                    lines.flush()
+                    return lines.readline()
+
+                for engine in ("sockets", "tcp", "grpc"):
+                    assert ask(opening(engine=engine, largest=1 << 62)).startswith("error no_memory ")
+                    assert ask(opening(engine=engine, streams=1 << 62)).startswith("error protocol_error ")
+                assert ask("fill 1 1 1").startswith("error protocol_error ")
+                assert ask(opening()).startswith("opened ")
+                for demand in ("fill 1 65537 1", "fill 1 65536 3", f"fill 1 {1 << 63} 2"):
+                    assert ask(demand).startswith("error protocol_error "), demand
+                assert ask("fill 1 65536 2") == "filled\n"
+        result = bench(command, "--json", "--peer", listen, "--engine", "tcp", "--sizes", "64k")
+        assert result.code == 0, result.err
 
 
 def test_no_gateway_no_figure(command: Path) -> None:

@@ -147,19 +147,42 @@ def test_ucx_is_taken_where_both_ends_have_a_device(
             assert report.finding("transfer", transport)["verdict"] == "ok"
 
 
-def test_without_the_module_the_other_lanes_work(command: Path, tmp_path: Path) -> None:
+def only_line(err: str, verb: str) -> str:
+    """What is said of a module that is not there, and nothing else."""
+    lines = err.splitlines()
+    assert len(lines) == 1, err
+    assert lines[0].startswith(f"tensorferry {verb}: ucx: there is no "), err
+    assert "libtensorferry_ucx.so" in lines[0]
+    assert "libucx0" in lines[0]
+    return lines[0]
+
+
+def test_without_the_module_the_other_transports_serve(command: Path, tmp_path: Path) -> None:
     missing = ["--ucx-module", str(tmp_path)]
     with worker(command, "--engine", "tcp,ucx", *missing) as running:
         send = ["send", "--json", "--to", running.listen, "--lane", "remote"]
-        result = run(command, *send, DATA / "chelsea.png")
+        result = run(command, *send, "--engine", "local,tcp,ucx", *missing, DATA / "chelsea.png")
         assert result.code == 0, result.err
         assert result.row()["transport"] == "tcp"
+        only_line(result.err, "send")
+        alone = run(command, *send, "--engine", "ucx", *missing, DATA / "chelsea.png")
+        assert alone.code == 1
+        only_line(alone.err, "send")
         running.signal(signal.SIGTERM)
         running.wait()
         assert running.process.stderr is not None
-        said = running.process.stderr.read()
-        assert "libtensorferry_ucx.so" in said
-        assert "libucx0" in said
+        only_line(running.process.stderr.read(), "worker")
+    source = make_file(tmp_path / "source", 1000)
+    with exporter(command, *missing, engine="tcp,ucx") as gateway:
+        result = pull(command, gateway.ask(f"1 {source}"), "--engine", "tcp,ucx", *missing)
+        assert result.code == 0, result.err
+        assert result.row()["transport"] == "tcp"
+        only_line(result.err, "pull")
+        assert gateway.next() == {"event": "released", "key": 1}
+        gateway.end_input()
+        assert gateway.wait() == 0
+        assert gateway.process.stderr is not None
+        only_line(gateway.process.stderr.read(), "export")
 
 
 def test_the_doctor_tells_what_carries_a_tensor(command: Path, ucx_module: Path) -> None:
@@ -227,7 +250,7 @@ def test_export_alone_needs_the_module(command: Path, tmp_path: Path) -> None:
     missing = ["--ucx-module", str(tmp_path)]
     alone = run(command, "export", "--listen", "127.0.0.1:0", "--engine", "ucx", *missing)
     assert alone.code == 1
-    assert len(alone.err.splitlines()) == 1, alone.err
+    only_line(alone.err, "export")
 
 
 @pytest.mark.parametrize("family", ["v4", "v6"])

@@ -112,6 +112,15 @@ def test_a_worker_without_nixl_serves_the_other_lanes(command: Path, without_plu
             result = run(command, "send", "--json", "--to", running.listen, DATA / "astronaut.png", "--lane", lane)
             assert result.code == 0, result.err
             assert (result.row()["transport"], result.row()["verified"]) == (transport, True)
+        # Nor does a gateway need it.
+        send: list[str | Path] = ["send", "--json", "--to", running.listen, DATA / "astronaut.png", "--lane", "remote"]
+        send += ["--engine", "local,tcp,nixl", "--nixl-lib", lib]
+        result = run(command, *send, prefix=ours.OVER_TCP)
+        assert result.code == 0, result.err
+        assert result.row()["transport"] == "tcp"
+        told = [line for line in result.err.splitlines() if line.startswith("tensorferry ")]
+        assert len(told) == 1, told
+        assert told[0].startswith("tensorferry send: nixl: ")
         running.signal(signal.SIGTERM)
         assert running.wait() == 0
         assert running.process.stderr is not None

@@ -34,21 +34,25 @@ ucs_status_t Wait(ucs_status_ptr_t request, ucp_worker_h mover = worker) {
   return status;
 }
 
-// A worker for active messages over tcp on the loopback interface.
-const char* Open(ucp_context_h* made_context, ucp_worker_h* made_worker) {
+// A context with one worker; `on_loopback`: by tcp there. What failed, or null.
+const char* Open(uint64_t features, bool on_loopback, ucp_context_h* opened, ucp_worker_h* worked) {
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return Failed("ucp_config_read", status);
-  (void)ucp_config_modify(config, "TLS", "tcp");
-  (void)ucp_config_modify(config, "NET_DEVICES", "lo");
+  if (on_loopback) {
+    (void)ucp_config_modify(config, "TLS", "tcp");
+    (void)ucp_config_modify(config, "NET_DEVICES", "lo");
+  }
   ucp_params_t params = {};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_AM;
-  status = ucp_init(&params, config, made_context);
+  params.features = features;
+  status = ucp_init(&params, config, opened);
   ucp_config_release(config);
   if (status != UCS_OK) return Failed("ucp_init", status);
-  const ucp_worker_params_t worker_params = {};
-  status = ucp_worker_create(*made_context, &worker_params, made_worker);
+  ucp_worker_params_t worker_params = {};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
+  status = ucp_worker_create(*opened, &worker_params, worked);
   return status == UCS_OK ? nullptr : Failed("ucp_worker_create", status);
 }
 
@@ -113,23 +117,11 @@ extern "C" {
 
 // A worker, and an endpoint from it to itself.
 const char* ucx_module_start() {
-  ucp_params_t params = {};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_TAG;
-  ucp_config_t* config = nullptr;
-  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
-  if (status != UCS_OK) return Failed("ucp_config_read", status);
-  status = ucp_init(&params, config, &context);
-  ucp_config_release(config);
-  if (status != UCS_OK) return Failed("ucp_init", status);
-  ucp_worker_params_t worker_params = {};
-  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
-  status = ucp_worker_create(context, &worker_params, &worker);
-  if (status != UCS_OK) return Failed("ucp_worker_create", status);
+  const char* const failed = Open(UCP_FEATURE_TAG, /*on_loopback=*/false, &context, &worker);
+  if (failed != nullptr) return failed;
   ucp_address_t* address = nullptr;
   size_t length = 0;
-  status = ucp_worker_get_address(worker, &address, &length);
+  ucs_status_t status = ucp_worker_get_address(worker, &address, &length);
   if (status != UCS_OK) return Failed("ucp_worker_get_address", status);
   ucp_ep_params_t ep_params = {};
   ep_params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
@@ -169,7 +161,8 @@ const char* ucx_module_stop() {
 const char* ucx_module_garble(int port, int form) {
   ucp_context_h own = nullptr;
   ucp_worker_h stranger = nullptr;
-  if (const char* failed = Open(&own, &stranger)) return failed;
+  const char* const failed = Open(UCP_FEATURE_AM, /*on_loopback=*/true, &own, &stranger);
+  if (failed != nullptr) return failed;
   sockaddr_in address = Loopback(port);
   ucp_ep_params_t ep_params = {};
   ep_params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR |
@@ -203,7 +196,9 @@ const char* ucx_module_lie(size_t (*answer)(const void* request, void* header, v
                                             size_t room),
                            int* port) {
   liar.answer = answer;
-  if (const char* failed = Open(&liar.context, &liar.worker)) return failed;
+  const char* const failed =
+      Open(UCP_FEATURE_AM, /*on_loopback=*/true, &liar.context, &liar.worker);
+  if (failed != nullptr) return failed;
   ucp_am_handler_param_t handler = {};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
   handler.id = 1;

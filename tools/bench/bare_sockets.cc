@@ -74,18 +74,9 @@ absl::StatusOr<std::unique_ptr<BareSocketServer>> BareSocketServer::Create(
     const std::string& host, std::span<const std::byte> memory, bool spins) {
   const absl::StatusOr<SocketAddress> wanted = SocketAddress::ParseHost(host, 0);
   if (!wanted.ok()) return wanted.status();
-  std::unique_ptr<BareSocketServer> server(new BareSocketServer);
-  sockaddr_storage storage = {};
-  socklen_t length = wanted->ToSockaddr(&storage);
-  server->listener_.Reset(
-      ::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  auto* const address = reinterpret_cast<sockaddr*>(&storage);
-  if (!server->listener_ || ::bind(server->listener_.get(), address, length) != 0 ||
-      ::listen(server->listener_.get(), 64) != 0 ||
-      ::getsockname(server->listener_.get(), address, &length) != 0) {
-    return SystemError(errno, StrCat("listening on ", host));
-  }
-  server->address_ = *SocketAddress::FromSockaddr(storage);
+  absl::StatusOr<engine::TcpListener> listener = engine::ListenTcp(*wanted);
+  if (!listener.ok()) return listener.status();
+  std::unique_ptr<BareSocketServer> server(new BareSocketServer(*std::move(listener)));
   server->stop_.Reset(::eventfd(0, EFD_CLOEXEC));
   server->thread_ = std::thread(&BareSocketServer::Serve, server.get(), memory, spins);
   return server;
@@ -100,13 +91,13 @@ BareSocketServer::~BareSocketServer() {
 void BareSocketServer::Serve(std::span<const std::byte> memory, bool spins) const {
   Spin spin;
   constexpr size_t kFirst = 2;  // of the connections among what is waited for
-  std::vector<pollfd> waits = {{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+  std::vector<pollfd> waits = {{stop_.get(), POLLIN, 0}, {listener_.socket.get(), POLLIN, 0}};
   std::vector<Connection> connections;
   for (;;) {
     Wait(waits, spins ? &spin : nullptr);
     if (waits[0].revents != 0) return;
     if (waits[1].revents != 0) {
-      UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      UniqueFd fd(::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (fd) {
         Tune(fd.get());
         waits.push_back({fd.get(), POLLIN, 0});

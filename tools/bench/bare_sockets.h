@@ -20,12 +20,14 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "tensorferry/base/fd.h"
 #include "tensorferry/base/net.h"
 #include "tensorferry/base/spin.h"
+#include "tensorferry/engine/tcp_socket.h"
 
 namespace tensorferry::tools::bench {
 
@@ -38,15 +40,14 @@ class BareSocketServer {
   BareSocketServer(const BareSocketServer&) = delete;
   BareSocketServer& operator=(const BareSocketServer&) = delete;
 
-  const SocketAddress& address() const { return address_; }
+  const SocketAddress& address() const { return listener_.address; }
 
  private:
-  BareSocketServer() = default;
+  explicit BareSocketServer(engine::TcpListener listener) : listener_(std::move(listener)) {}
   void Serve(std::span<const std::byte> memory, bool spins) const;
 
-  UniqueFd listener_;
+  const engine::TcpListener listener_;
   UniqueFd stop_;
-  SocketAddress address_;
   std::thread thread_;
 };
 

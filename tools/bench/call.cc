@@ -114,8 +114,7 @@ absl::StatusOr<Called> CallClient::Send(const Lease& lease, int64_t key) const {
   const Instant began = RealClock().Now();
   EncodeRequest message;
   SetKey(&message, key);
-  const LanePolicy policy = {.mode = capabilities_.lanes.back() == Lane::kShm ? Mode::kShm
-                                                                              : Mode::kRemote};
+  const LanePolicy policy = {.mode = ModeOf(capabilities_.lanes.back())};
   const absl::StatusOr<Attachment> sent =
       sender_->Attach(lease, capabilities_,
                       {.dtype = Dtype::kUint8,

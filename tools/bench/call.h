@@ -4,7 +4,8 @@
 //   auto server = CallServer::Create("127.0.0.1", puller);           // worker; null: inline only
 //   auto client = CallClient::Create(server->listen(), exporter);        // gateway
 //   absl::StatusOr<Called> called = client->Send(lease, key);            // by handle
-//   client->Message(&call, key, nbytes); client->Send(&call);            // in the message
+//   CallClient::Prepare(&message, nbytes);                               // write the bytes there
+//   called = client->Send(&message, key);                                // in the message
 //
 // The call is TokenSpeed's Encode. The server looks at every byte, and says how long that took, so
 // that it is not counted.

@@ -83,6 +83,12 @@ class Gateway::Talk {
     const absl::StatusOr<Request> request = ParseRequest(line);
     if (!request.ok()) return request.status();
     if (!session_) return MakeError(Reason::kProtocol, "`open` comes first");
+    const Opening& opening = session_->opening;
+    if (request->nbytes > opening.largest || request->count > opening.batch) {
+      return MakeError(Reason::kProtocol,
+                       StrCat(request->count, " tensors of ", request->nbytes, " bytes, where ",
+                              opening.batch, " of ", opening.largest, " were announced"));
+    }
     shelf_->Clear();
     const long faults = ThreadFaults();
     const RealClock clock;
@@ -140,6 +146,12 @@ Gateway::~Gateway() {
 
 void Gateway::Add(UniqueFd stream) {
   const std::lock_guard<std::mutex> lock(mu_);
+  for (const std::thread::id id : std::exchange(ended_, {})) {
+    const auto ended = std::ranges::find(threads_, id, &std::thread::get_id);
+    if (ended == threads_.end()) continue;  // Join's
+    ended->join();
+    threads_.erase(ended);
+  }
   const int fd = stream.get();
   fds_.push_back(fd);
   threads_.emplace_back([this, fd, talk = std::make_unique<Talk>(this, std::move(stream))] {
@@ -147,6 +159,7 @@ void Gateway::Add(UniqueFd stream) {
     // Before it is closed: from then on the number may be another's.
     const std::lock_guard<std::mutex> own(mu_);
     std::erase(fds_, fd);
+    ended_.push_back(std::this_thread::get_id());
   });
 }
 

@@ -48,8 +48,10 @@ class Gateway {
   std::mutex mu_;
   uint64_t last_id_ = 0;
   std::map<uint64_t, std::weak_ptr<Session>> sessions_;
+  // Of streams that go on.
   std::vector<int> fds_;  // to be shut down; their threads close them
   std::vector<std::thread> threads_;
+  std::vector<std::thread::id> ended_;  // of them, to be joined
 };
 
 }  // namespace tensorferry::tools::bench

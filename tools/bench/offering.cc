@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include "tensorferry/arena/memory_limit.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/host.h"
 #include "tensorferry/base/text.h"
@@ -38,7 +39,7 @@ class OwnMemory {
   std::vector<std::byte> bytes_;
 };
 
-// local, tcp, nixl: leases of an exporter, offered by descriptor or sent in whole calls.
+// local, tcp, ucx, nixl: leases of an exporter, offered by descriptor or sent in whole calls.
 class LeaseOffering final : public Offering {
  public:
   static absl::StatusOr<std::unique_ptr<Offering>> Create(const Opening& opening,
@@ -56,7 +57,7 @@ class LeaseOffering final : public Offering {
     if (engine.maps()) options.local_socket = offering->local_socket_.path();
     if (engine.transport == "tcp") options.listen = listen;
     if (engine.transport == "nixl") {
-      auto nixl = OpenNixlExport({.lib = opening.nixl_lib}, listen, /*agent_name=*/{}, options.log);
+      auto nixl = OpenNixlExport({.lib = opening.nixl_lib}, listen, options.log);
       if (!nixl.ok()) return nixl.status();
       options.engines.push_back(*std::move(nixl));
     }
@@ -306,6 +307,13 @@ absl::StatusOr<std::unique_ptr<Offering>> Offering::Create(const Opening& openin
                                                            const std::string& host) {
   const std::optional<Engine> engine = FindEngine(opening.engine);
   if (!engine) return NoEngine(opening.engine);
+  const arena::MemoryLimit memory = arena::FindMemoryLimit({});
+  const uint64_t tensors = opening.streams * opening.batch;
+  if (tensors == 0 || opening.largest > memory.bytes / tensors) {
+    return MakeError(Reason::kNoMemory,
+                     StrCat(opening.streams, " streams of ", opening.batch, " tensors of ",
+                            opening.largest, " bytes; ", memory.source, " allows ", memory.bytes));
+  }
   if (engine->transport == "grpc") return std::make_unique<InlineOffering>(opening.rpc);
   if (engine->transport == "file") return FileOffering::Create();
   if (engine->transport == "sockets") return SocketsOffering::Create(opening, host);

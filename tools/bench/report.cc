@@ -7,6 +7,7 @@
 #include "absl/strings/str_replace.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
+#include "tools/bytes_text.h"
 
 namespace tensorferry::tools::bench {
 namespace {
@@ -52,18 +53,6 @@ constexpr char kHeader[] =
     "gatew. worker  gatew. on way worker";
 
 }  // namespace
-
-std::string SizeText(uint64_t nbytes) {
-  constexpr std::pair<int, const char*> kUnits[] = {{30, "GiB"}, {20, "MiB"}, {10, "KiB"}};
-  for (const auto& [bits, unit] : kUnits) {
-    const uint64_t size = uint64_t{1} << bits;
-    if (nbytes < size) continue;
-    if (nbytes % size == 0) return StrCat(nbytes / size, " ", unit);
-    return absl::StrFormat("%.1f %s", static_cast<double>(nbytes) / static_cast<double>(size),
-                           unit);
-  }
-  return StrCat(nbytes, " B");
-}
 
 Json RowOf(const Plan& plan, const Where& where, const Measurement& m) {
   Json row = PlanOf(plan);
@@ -131,7 +120,7 @@ void Report::Measured(const Plan& plan, const Where& where, const Measurement& m
   const auto mib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   print_(absl::StrFormat(
       "%-16s %8s %7d %7.1f %7.1f %7.1f %7.1f %6.2f  %6.3f %6.3f  %6.0f %6.0f  %6.1f %6.1f %6.1f",
-      Name(plan), SizeText(plan.nbytes), m.latency_us.count, m.latency_us.p50, m.latency_us.p90,
+      Name(plan), BytesText(plan.nbytes), m.latency_us.count, m.latency_us.p50, m.latency_us.p90,
       m.latency_us.p99, m.latency_us.max, m.gb_per_s, m.gateway_cpu_s_per_gib,
       m.worker_cpu_s_per_gib, mib(m.gateway_peak_bytes), mib(m.worker_peak_bytes), m.gateway_us,
       m.handover_us, m.worker_us));
@@ -145,7 +134,7 @@ void Report::Failed(const Plan& plan, const absl::Status& status) {
   if (format_ == Format::kJson) return print_(RowOf(plan, status).dump());
   // A CSV has rows of figures alone: standard error tells.
   if (format_ == Format::kCsv) return;
-  print_(absl::StrFormat("%-16s %8s  no figure: %s (%s)", Name(plan), SizeText(plan.nbytes),
+  print_(absl::StrFormat("%-16s %8s  no figure: %s (%s)", Name(plan), BytesText(plan.nbytes),
                          status.message(), AbslView(ReasonNameOf(status))));
 }
 

@@ -1,7 +1,7 @@
 // Says what a benchmark measured: a table for people, JSON lines, or CSV.
 //
-//   Report report(Report::Format::kTable, "AMD …, 2 cores", print);
-//   report.Measured(plan, machine, version, measurement);
+//   Report report(Report::Format::kTable, PrintLine);
+//   report.Measured(plan, where, measurement);
 //   report.Failed(plan, status);              // a row without any figure
 //
 // Thread-safety: none.
@@ -30,8 +30,6 @@ nlohmann::ordered_json RowOf(const Plan& plan, const Where& where, const Measure
 nlohmann::ordered_json RowOf(const Plan& plan, const absl::Status& status);
 // RFC 4180; null is empty.
 std::string CsvLine(const nlohmann::ordered_json& row);
-// "64 KiB", "1.5 MiB", "1000 B"
-std::string SizeText(uint64_t nbytes);
 
 class Report {
  public:

@@ -8,7 +8,6 @@
 namespace tensorferry::tools::bench {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -82,12 +81,6 @@ TEST(BenchReport, TheTableNamesTheMachineOnceAndWhatFailed) {
   EXPECT_THAT(lines[2], HasSubstr("9 MiB"));
   EXPECT_THAT(lines[2], HasSubstr("12.5"));
   EXPECT_THAT(lines[4], HasSubstr("no figure: no such engine here (lane_off)"));
-}
-
-TEST(BenchReport, SizesReadWell) {
-  EXPECT_THAT((std::vector<std::string>{SizeText(0), SizeText(1000), SizeText(65536),
-                                        SizeText(3 << 19), SizeText(1 << 30)}),
-              ElementsAre("0 B", "1000 B", "64 KiB", "1.5 MiB", "1 GiB"));
 }
 
 }  // namespace

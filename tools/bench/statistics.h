@@ -9,7 +9,6 @@
 #define TENSORFERRY_TOOLS_BENCH_STATISTICS_H_
 
 #include <cstddef>
-#include <span>
 #include <vector>
 
 namespace tensorferry::tools::bench {

@@ -56,6 +56,10 @@ absl::StatusOr<Opening> ParseOpening(std::string_view json) {
       !is("corrupt", Type::number_unsigned) || !is("nixl_lib", Type::string)) {
     return NotUnderstood(json);
   }
+  constexpr uint64_t kMost = 1 << 20;
+  for (const char* many : {"streams", "batch"}) {
+    if (object[many].get<uint64_t>() > kMost) return NotUnderstood(json);
+  }
   return Opening{.engine = object["engine"].get<std::string>(),
                  .rpc = object["rpc"].get<std::string>(),
                  .copy_in = object["copy_in"].get<bool>(),

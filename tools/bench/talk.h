@@ -38,7 +38,7 @@ struct Opening {
   std::string nixl_lib = {};
 };
 std::string FormatOpening(const Opening& opening);
-// kProtocol.
+// kProtocol, also for more than a million streams or tensors at a time.
 absl::StatusOr<Opening> ParseOpening(std::string_view json);
 
 // `count` tensors of `nbytes`, with the patterns of `key`, `key` + 1, …

@@ -69,7 +69,9 @@ TEST(BenchTalk, NonsenseIsRefused) {
   for (const char* line : {"", "7 8 1", "fill 7 8", "fill x 8 1", "fill 7 8 0", "fill 7 8 1 2"}) {
     EXPECT_EQ(ReasonOf(ParseRequest(line).status()), Reason::kProtocol) << line;
   }
-  for (const char* json : {"", "[]", "{}", R"({"engine":7})"}) {
+  for (const std::string& json :
+       {std::string(), std::string("[]"), std::string("{}"), std::string(R"({"engine":7})"),
+        FormatOpening({.streams = uint64_t{1} << 32}), FormatOpening({.batch = UINT64_MAX})}) {
     EXPECT_EQ(ReasonOf(ParseOpening(json).status()), Reason::kProtocol) << json;
   }
   EXPECT_EQ(ReasonOf(AnswerTo("usage", std::string("usages")).status()), Reason::kProtocol);

@@ -41,9 +41,9 @@ std::vector<pid_t> Tree(pid_t root, pid_t without) {
   std::vector<pid_t> found = {root};
   for (size_t i = 0; i < found.size(); ++i) {
     std::error_code gone;  // it may end at any moment
-    for (const auto& thread :
-         std::filesystem::directory_iterator(ProcPath(found[i], "task"), gone)) {
-      std::ifstream children(thread.path() / "children");
+    std::filesystem::directory_iterator thread(ProcPath(found[i], "task"), gone);
+    for (; !gone && thread != std::filesystem::directory_iterator(); thread.increment(gone)) {
+      std::ifstream children(thread->path() / "children");
       for (pid_t child; children >> child;) {
         if (child != without) found.push_back(child);
       }

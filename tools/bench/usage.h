@@ -1,7 +1,7 @@
 // What a side costs: CPU time and memory of a process and of all that it started; and on which
 // machine.
 //
-//   absl::StatusOr<Usage> before = UsageOfTree(::getpid(), {.without = gateway});
+//   absl::StatusOr<Usage> before = UsageOfTree(::getpid(), gateway);
 //
 // A process that has ended is no longer counted. Thread-safety: reads of /proc.
 #ifndef TENSORFERRY_TOOLS_BENCH_USAGE_H_

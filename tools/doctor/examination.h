@@ -4,8 +4,8 @@
 //
 // Real tensors first, then what both ends say, then this machine. Without a peer a worker in this
 // process stands in for it; with one, that worker still shows what this host could receive. An
-// engine is a word in `transports` and a flag of the gateway's side in transfers.cc; one with a
-// library of its own also a line in library_engines.cc and one in engine_checks.cc.
+// engine is a word in `transports`; one with a library of its own also a line in library_engines.cc
+// and one in engine_checks.cc.
 // Thread-safety: none; takes as long as the transfers take.
 #ifndef TENSORFERRY_TOOLS_DOCTOR_EXAMINATION_H_
 #define TENSORFERRY_TOOLS_DOCTOR_EXAMINATION_H_

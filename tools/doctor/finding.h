@@ -59,9 +59,6 @@ Verdict VerdictOf(std::span<const Finding> findings, const Way& way);
 // Of the ways that the findings name. A lane of which they name none is off.
 Verdict VerdictOf(std::span<const Finding> findings, Lane lane);
 
-// "32 MiB", "1.5 GiB", "100 B"
-std::string BytesText(uint64_t bytes);
-
 }  // namespace tensorferry::tools
 
 #endif  // TENSORFERRY_TOOLS_DOCTOR_FINDING_H_

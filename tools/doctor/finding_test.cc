@@ -37,13 +37,5 @@ TEST(Finding, ALaneThatWasNotExaminedIsOff) {
   EXPECT_EQ(VerdictOf(findings, Lane::kRemote), Verdict::kOff);
 }
 
-TEST(BytesText, WholeNumbersHaveNoPoint) {
-  EXPECT_EQ(BytesText(0), "0 B");
-  EXPECT_EQ(BytesText(1023), "1023 B");
-  EXPECT_EQ(BytesText(uint64_t{32} << 20), "32 MiB");
-  EXPECT_EQ(BytesText(uint64_t{3} << 29), "1.5 GiB");
-  EXPECT_EQ(BytesText(UINT64_MAX), "16 EiB");
-}
-
 }  // namespace
 }  // namespace tensorferry::tools

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
+#include "tools/bytes_text.h"
 #include "tools/setting_flags.h"
 
 namespace tensorferry::tools {

@@ -5,6 +5,7 @@
 
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
+#include "tools/doctor/finding_testing.h"
 
 namespace tensorferry::tools {
 namespace {
@@ -38,14 +39,6 @@ Finding Examine(std::string_view name, const HostFacts& host, const SettingPairs
   }
   ADD_FAILURE() << "there is no check " << name;
   return {};
-}
-
-// Says what is wrong and what to do; `needle` stands in the cause.
-void ExpectFinding(const Finding& finding, Verdict verdict, const std::string& needle) {
-  EXPECT_EQ(finding.verdict, verdict) << finding.evidence;
-  EXPECT_THAT(finding.cause, HasSubstr(needle));
-  EXPECT_NE(finding.fix, "");
-  EXPECT_NE(finding.evidence, "");
 }
 
 TEST(HostChecks, NothingStandsInTheWayOfAHealthyHost) {

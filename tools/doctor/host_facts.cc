@@ -22,6 +22,7 @@
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/file/shm_name.h"
+#include "tensorferry/engine/local/unix_socket.h"
 #include "tensorferry/engine/remote_choice.h"
 #include "tensorferry/exporter/exporter.h"
 
@@ -145,7 +146,8 @@ std::string ParseUcxLane(std::string_view text) {
 
 HostFacts ReadHostFacts(const HostFactsOptions& options) {
   const std::string& root = options.root;
-  HostFacts facts{.identity = ThisHost()};
+  HostFacts facts{.identity = ThisHost(),
+                  .sees_any_pid_namespace = engine::SeesPeersOfAnyPidNamespace()};
   const std::string map = Line(root + "/proc/self/uid_map");
   const std::vector<std::string> uids =
       absl::StrSplit(map, absl::ByAnyChar(" \t"), absl::SkipEmpty());

@@ -31,6 +31,8 @@ struct RdmaPort {
 
 struct HostFacts {
   HostIdentity identity = {};
+  // Whether engine/local sees a worker's process in any pid namespace: from Linux 6.5 on.
+  bool sees_any_pid_namespace = true;
   // /proc/self/uid_map maps every user to itself: the user namespace of the system.
   bool own_uids = true;
 

@@ -50,13 +50,12 @@ absl::StatusOr<std::unique_ptr<OwnWorker>> OwnWorker::Start(const OwnWorkerOptio
                                .local = takes("local"),
                                .tcp = takes("tcp")};
   if (takes("file")) puller_options.file = engine::FilePullOptions{};
-  for (const LibraryEngine& library : LibraryEngines()) {
-    if (!takes(library.transport)) continue;
-    absl::StatusOr<std::unique_ptr<engine::PullEngine>> engine = library.open_pull(
-        options.flags, puller_options.allow, puller_options.log, /*metrics=*/nullptr);
-    if (!engine.ok()) return engine.status();
-    puller_options.engines.push_back(*std::move(engine));
+  Unavailable unavailable(puller_options.log);
+  for (auto& engine : OpenPullLibraries({.transports = options.transports, .flags = options.flags},
+                                        puller_options.allow, &unavailable)) {
+    puller_options.engines.push_back(std::move(engine));
   }
+  if (absl::Status s = unavailable.Settle(puller_options.engines.empty()); !s.ok()) return s;
   absl::StatusOr<std::unique_ptr<Puller>> puller = Puller::Create(std::move(puller_options));
   if (!puller.ok()) return puller.status();
 

@@ -12,6 +12,7 @@
 #include "tensorferry/base/text.h"
 #include "tensorferry/base/version.h"
 #include "tensorferry/wire/descriptor.h"
+#include "tools/bytes_text.h"
 #include "tools/setting_flags.h"
 
 namespace tensorferry::tools {
@@ -83,12 +84,19 @@ Finding CheckUser(const HostFacts& here, const Settings&, const Capabilities& wo
                      "Kubernetes), or use lane remote");
 }
 
+// Whether both ends are on one host and `namespace_of` it differs; `finding` says what it is.
+bool InOtherNamespace(const HostFacts& here, const Capabilities& worker, std::string_view kind,
+                      uint64_t HostIdentity::*namespace_of, Finding* finding) {
+  const uint64_t ours = here.identity.*namespace_of;
+  const uint64_t theirs = worker.host.*namespace_of;
+  finding->evidence = StrCat(kind, " namespace ", ours, " here, ",
+                             theirs != 0 ? StrCat(theirs) : "not said", " at the worker");
+  return theirs != 0 && SameHost(here, worker) && theirs != ours;
+}
+
 Finding CheckUserNamespace(const HostFacts& here, const Settings&, const Capabilities& worker) {
   Finding finding{.ways = Sending({"local", "file"})};
-  const uint64_t there = worker.host.user_namespace;
-  finding.evidence = StrCat("user namespace ", here.identity.user_namespace, " here, ",
-                            there != 0 ? StrCat(there) : "not said", " at the worker");
-  if (there == 0 || !SameHost(here, worker) || there == here.identity.user_namespace) {
+  if (!InOtherNamespace(here, worker, "user", &HostIdentity::user_namespace, &finding)) {
     return finding;
   }
   return finding.Degraded(
@@ -100,17 +108,16 @@ Finding CheckUserNamespace(const HostFacts& here, const Settings&, const Capabil
 
 Finding CheckPidNamespace(const HostFacts& here, const Settings&, const Capabilities& worker) {
   Finding finding{.ways = Sending({"local"})};
-  const uint64_t there = worker.host.pid_namespace;
-  finding.evidence = StrCat("pid namespace ", here.identity.pid_namespace, " here, ",
-                            there != 0 ? StrCat(there) : "not said", " at the worker");
-  if (there == 0 || !SameHost(here, worker) || there == here.identity.pid_namespace) {
+  if (!InOtherNamespace(here, worker, "pid", &HostIdentity::pid_namespace, &finding) ||
+      here.sees_any_pid_namespace) {
     return finding;
   }
   return finding.Degraded(
-      "gateway and worker are in different pid namespaces: a worker's death is noticed by its "
-      "socket alone, so that a process that it has forked keeps its tensors",
-      "share the namespace (shareProcessNamespace in Kubernetes, docker run --pid), or leave it "
-      "where the worker forks nothing that outlives it");
+      "gateway and worker are in different pid namespaces, and before Linux 6.5 a gateway refuses "
+      "a "
+      "worker whose process it does not see (other_host)",
+      "share the namespace (shareProcessNamespace in Kubernetes, docker run --pid), let the "
+      "gateway's enclose the worker's, or use lane remote");
 }
 
 Finding CheckWorkerLanding(const HostFacts&, const Settings& settings, const Capabilities& worker) {

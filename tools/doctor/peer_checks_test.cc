@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tensorferry/wire/descriptor.h"
+#include "tools/doctor/finding_testing.h"
 
 namespace tensorferry::tools {
 namespace {
@@ -38,21 +39,13 @@ Capabilities Worker() {
   return worker;
 }
 
-Finding Examine(std::string_view name, const Capabilities& worker,
-                const SettingPairs& config = {}) {
+Finding Examine(std::string_view name, const Capabilities& worker, const SettingPairs& config = {},
+                const HostFacts& here = Here()) {
   for (const PeerCheck& check : PeerChecks()) {
-    if (check.name == name)
-      return check.examine(Here(), *ParseSettings({.config = config}), worker);
+    if (check.name == name) return check.examine(here, *ParseSettings({.config = config}), worker);
   }
   ADD_FAILURE() << "there is no check " << name;
   return {};
-}
-
-void ExpectFinding(const Finding& finding, Verdict verdict, const std::string& needle) {
-  EXPECT_EQ(finding.verdict, verdict) << finding.evidence;
-  EXPECT_THAT(finding.cause, HasSubstr(needle));
-  EXPECT_NE(finding.fix, "");
-  EXPECT_NE(finding.evidence, "");
 }
 
 TEST(PeerChecks, NothingDisagreesWithAnEqual) {
@@ -100,8 +93,20 @@ TEST(PeerChecks, OtherNamespacesAndUsersOfThisHost) {
   worker.host.pid_namespace = worker.host.user_namespace = 1;
   ExpectFinding(Examine("user", worker), Verdict::kOff, "different users");
   ExpectFinding(Examine("shm_namespace", worker), Verdict::kOff, "/dev/shm");
-  ExpectFinding(Examine("pid_namespace", worker), Verdict::kDegraded, "pid namespaces");
   ExpectFinding(Examine("user_namespace", worker), Verdict::kDegraded, "user namespaces");
+}
+
+TEST(PeerChecks, WorkersOfOtherPidNamespacesAreSeenFromLinux65On) {
+  Capabilities worker = Worker();
+  worker.host.pid_namespace = 1;
+  HostFacts here = Here();
+  const auto examine = [&] { return Examine("pid_namespace", worker, {}, here); };
+  EXPECT_EQ(examine().verdict, Verdict::kOk);
+  EXPECT_EQ(examine().evidence, "pid namespace 7 here, 1 at the worker");
+  here.sees_any_pid_namespace = false;
+  ExpectFinding(examine(), Verdict::kDegraded, "pid namespaces");
+  worker.host.pid_namespace = 7;
+  EXPECT_EQ(examine().verdict, Verdict::kOk);
 }
 
 TEST(PeerChecks, AnEngineThatTheWorkerCouldNotStart) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
+#include "tools/bytes_text.h"
 #include "tools/doctor/host_facts.h"
 #include "tools/gateway_side.h"
 #include "tools/settings.h"
@@ -29,29 +30,14 @@ Outgoing TestTensor() {
           }};
 }
 
-Mode ModeOf(Lane lane) {
-  switch (lane) {
-    case Lane::kInline:
-      return Mode::kInline;
-    case Lane::kShm:
-      return Mode::kShm;
-    case Lane::kRemote:
-      return Mode::kRemote;
-  }
-  return Mode::kInline;
-}
-
 GatewaySideOptions SideFor(std::string_view transport, const TransferOptions& options,
                            const LocalSocket& socket) {
   return {.to = options.to,
           .arena_bytes = 4 * kTestBytes,
           .shm = transport == "local",
           .files = transport == "file",
-          .remote = transport == "tcp",
-          .nixl = transport == "nixl",
-          .nixl_flags = options.flags.nixl,
-          .ucx = transport == "ucx",
-          .ucx_flags = options.flags.ucx,
+          .remote = {std::string(transport)},
+          .flags = options.flags,
           .listen = options.listen,
           .local_socket = socket.path(),
           .timeout = options.timeout,
@@ -108,8 +94,6 @@ Transfer TryTransfer(std::string_view transport, const TransferOptions& options)
 std::string FixFor(const absl::Status& status, std::string_view transport, Stage stage) {
   const std::optional<Reason> reason = ReasonOf(status);
   if (!reason) return "read the cause; the other lanes are not affected";
-  const bool is_library = std::ranges::any_of(
-      LibraryEngines(), [&](const LibraryEngine& e) { return e.transport == transport; });
   switch (*reason) {
     case Reason::kUnreachable:
     case Reason::kTimedOut:
@@ -134,7 +118,7 @@ std::string FixFor(const absl::Status& status, std::string_view transport, Stage
                "ucx_info -d has a list";
       }
       return StrCat("switch ", transport, " on at the worker: --lanes inline,shm,remote",
-                    is_library ? StrCat(" --engine local,tcp,", transport) : "",
+                    NeedsLibrary(transport) ? StrCat(" --engine local,tcp,", transport) : "",
                     transport == "nixl" ? "; for a stock worker that fetches over nixl give "
                                           "--assume-pull here"
                                         : "");

@@ -26,6 +26,7 @@ class FaultExportEngine final : public ExportEngine, private LeaseSource {
   bool Retire(const wire::LeaseRef& ref) override { return inner_->Retire(ref); }
   bool one_sided() const override { return inner_->one_sided(); }
   bool for_smg() const override { return inner_->for_smg(); }
+  bool preferred() const override { return inner_->preferred(); }
   uint64_t epoch() const override { return inner_->epoch(); }
 
  private:

@@ -88,6 +88,7 @@ class FaultPullEngine final : public PullEngine {
     return inner_->CanTry(descriptor);
   }
   bool borrows() const override { return inner_->borrows(); }
+  bool preferred() const override { return inner_->preferred(); }
   std::unique_ptr<PullOp> Start(const PullRequest& request) override {
     const Fault fault = plan_(request);
     if (fault.kind == Fault::Kind::kNone) return inner_->Start(request);

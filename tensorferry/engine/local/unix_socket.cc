@@ -188,6 +188,17 @@ UniqueFd OpenPeerPidfd(int socket) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, peer->pid, 0)));
 }
 
+bool SeesPeersOfAnyPidNamespace() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return false;
+  const UniqueFd one(ends[0]), other(ends[1]);
+  int fd = -1;
+  socklen_t size = sizeof(fd);
+  if (::getsockopt(one.get(), SOL_SOCKET, SO_PEERPIDFD, &fd, &size) != 0) return false;
+  UniqueFd().Reset(fd);
+  return true;
+}
+
 absl::StatusOr<UniqueFd> ConnectUnix(const std::string& path) {
   if (absl::Status s = CheckSocketPath(path); !s.ok()) return s;
   UniqueFd fd = NewSocket();

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tensorferry/base/export.h"
 #include "tensorferry/base/fd.h"
 
 namespace tensorferry::engine {
@@ -62,6 +63,8 @@ class UnixListener {
 // A descriptor that is readable once the process at the other end has died. Empty, with errno, when
 // that process cannot be seen from here (another pid namespace) or has gone.
 UniqueFd OpenPeerPidfd(int socket);
+// Whether it sees processes of any pid namespace: from Linux 6.5 on.
+TENSORFERRY_EXPORT bool SeesPeersOfAnyPidNamespace();
 // Who called connect(), or listen() for the connecting side. Empty when the kernel does not say.
 std::optional<ucred> PeerCredentials(int socket);
 

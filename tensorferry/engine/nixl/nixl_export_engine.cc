@@ -16,10 +16,10 @@
 #include "tensorferry/base/fd.h"
 #include "tensorferry/base/poll.h"
 #include "tensorferry/base/text.h"
+#include "tensorferry/engine/net_way.h"
 #include "tensorferry/engine/nixl/nixl_agent.h"
 #include "tensorferry/engine/nixl/nixl_agent_process.h"
 #include "tensorferry/engine/nixl/nixl_listener.h"
-#include "tensorferry/engine/tcp_socket.h"
 #include "tensorferry/wire/notification.h"
 
 namespace tensorferry::engine {

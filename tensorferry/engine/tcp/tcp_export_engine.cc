@@ -21,13 +21,13 @@
 #include "tensorferry/base/fd.h"
 #include "tensorferry/base/spin.h"
 #include "tensorferry/base/text.h"
+#include "tensorferry/engine/net_way.h"
 #include "tensorferry/engine/tcp/tcp_served_connection.h"
 #include "tensorferry/engine/tcp_socket.h"
 
 namespace tensorferry::engine {
 namespace {
 
-constexpr size_t kMaxAdvertised = 8;
 // Connections beyond max_connections that live long enough to be answered kBusy.
 constexpr size_t kRefusable = 64;
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
@@ -348,19 +348,10 @@ absl::StatusOr<std::unique_ptr<TcpExportEngine>> TcpExportEngine::Create(
   absl::StatusOr<TcpListener> listener = ListenTcp(options.listen);
   if (!listener.ok()) return listener.status();
 
-  std::vector<SocketAddress> advertised = options.advertise;
-  if (advertised.empty()) advertised.push_back(listener->address);
-  if (advertised.size() > kMaxAdvertised) {
-    return MakeError(Reason::kBadAddress,
-                     StrCat("`advertise` names ", advertised.size(),
-                            " addresses; a descriptor holds at most ", kMaxAdvertised));
-  }
-  for (SocketAddress& address : advertised) {
-    if (address.port() == 0) address.set_port(listener->address.port());
-    if (absl::Status s = address.CheckDialable(); !s.ok()) return s;
-  }
+  auto advertised = AdvertisedAddresses(options.advertise, listener->address);
+  if (!advertised.ok()) return advertised.status();
   auto engine = std::make_unique<Engine>(options, std::move(listener->socket), listener->address,
-                                         std::move(advertised));
+                                         *std::move(advertised));
   if (absl::Status s = engine->Init(); !s.ok()) return s;
   return engine;
 }

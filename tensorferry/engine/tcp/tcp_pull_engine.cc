@@ -8,11 +8,11 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
+#include "tensorferry/engine/net_way.h"
 #include "tensorferry/engine/tcp/tcp_connection_pool.h"
 #include "tensorferry/engine/tcp/tcp_exchange.h"
 #include "tensorferry/wire/tcp_messages.h"
@@ -182,20 +182,9 @@ class Engine final : public PullEngine {
  private:
   // The addresses that may be dialled, or why there is none.
   absl::StatusOr<std::vector<SocketAddress>> Usable(const wire::Descriptor& descriptor) const {
-    std::vector<SocketAddress> usable;
-    absl::Status why = MakeError(Reason::kNoCommonWay, "the descriptor offers no way over tcp");
-    bool first = true;
-    for (const wire::Way& way : descriptor.ways) {
-      const auto* net = std::get_if<wire::NetWay>(&way);
-      if (net == nullptr || net->kind != wire::NetWay::Kind::kTcp) continue;
-      for (const SocketAddress& address : net->addresses) {
-        const absl::Status status = options_.allow.CheckDial(address);
-        if (status.ok()) usable.push_back(address);
-        if (!status.ok() && std::exchange(first, false)) why = status;
-      }
-    }
-    if (usable.empty()) return why;
-    return usable;
+    return UsableAddresses(
+        descriptor, wire::NetWay::Kind::kTcp,
+        [this](const SocketAddress& address) { return options_.allow.CheckDial(address); });
   }
 
   const TcpPullOptions options_;

@@ -11,12 +11,9 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
-#include "absl/base/config.h"
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tensorferry/base/text.h"
-#include "tensorferry/base/version.h"
 #include "tensorferry/engine/pull_engine.h"
 #include "tensorferry/engine/ucx/ucx_options.h"
 
@@ -32,17 +29,12 @@ struct UcxModuleFunctions {
   absl::StatusOr<std::unique_ptr<PullEngine>> (*create_pull)(const UcxPullOptions&);
 };
 
-// The version of Tensorferry, of Abseil and of the compiler's interface, and the sizes of what
-// crosses.
-inline std::string UcxAbi() {
-#ifndef ABSL_LTS_RELEASE_VERSION
-#define ABSL_LTS_RELEASE_VERSION 0
-#endif
-  return StrCat("tensorferry ", Version(), ", abseil ", ABSL_LTS_RELEASE_VERSION, ", C++ ABI ",
-                __GXX_ABI_VERSION, ", sizes ", sizeof(std::string), " ", sizeof(absl::Status), " ",
-                sizeof(UcxExportOptions), " ", sizeof(UcxPullOptions), " ", sizeof(PullRequest),
-                " ", sizeof(wire::Descriptor), " ", sizeof(ArenaView), " ", sizeof(PinnedBytes));
-}
+// Of this build: what was declared when it was compiled (a hash of this header and of all of ours
+// that it includes, cmake/TensorferryInterface.cmake), and what the compiler made of it: the versions
+// of Tensorferry, of Abseil and of the compiler's interface, and the sizes of what crosses.
+std::string UcxAbi();
+// The same of a build with other headers.
+std::string UcxAbiOf(std::string_view headers);
 
 }  // namespace tensorferry::engine
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "tensorferry/base/contains.h"
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/ucx/ucx_abi.h"
@@ -50,12 +51,13 @@ std::vector<std::string> Candidates(const UcxModuleOptions& options) {
   if (!options.path.empty()) {
     return {IsFolder(options.path) ? StrCat(options.path, "/", kUcxModuleFile) : options.path};
   }
+  std::vector<std::string> folders = options.search;
+  if (const std::string here = Here(); !here.empty()) folders.push_back(here + "/tensorferry");
   std::vector<std::string> out;
-  for (const std::string& folder : options.search) {
-    out.push_back(StrCat(folder, "/", kUcxModuleFile));
-  }
-  if (const std::string here = Here(); !here.empty()) {
-    out.push_back(StrCat(here, "/tensorferry/", kUcxModuleFile));
+  for (const std::string& folder : folders) {
+    std::string path = StrCat(folder, "/", kUcxModuleFile);
+    // What a program looks for may be beside it, too.
+    if (!Contains(out, path)) out.push_back(std::move(path));
   }
   return out;
 }

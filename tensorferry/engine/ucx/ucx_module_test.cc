@@ -10,6 +10,7 @@
 
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/temp_dir_testing.h"
+#include "tensorferry/engine/ucx/ucx_abi.h"
 #include "tensorferry/engine/ucx/ucx_testing.h"
 
 namespace tensorferry::engine {
@@ -44,6 +45,24 @@ TEST(UcxModuleTest, NoLibrary) {
 
 TEST(UcxModuleTest, AnotherLibrary) {
   ExpectOff({.path = "/lib/x86_64-linux-gnu/libm.so.6"}, "is no module of Tensorferry");
+}
+
+// Its versions and sizes are ours.
+TEST(UcxModuleTest, OfAnotherTree) {
+  const std::string path = std::filesystem::read_symlink("/proc/self/exe").parent_path() /
+                           "tensorferry_ucx_of_another_tree.so";
+  ASSERT_TRUE(std::filesystem::exists(path)) << path;
+  ExpectOff({.path = path}, "is of another build (" + UcxAbiOf("of another tree") +
+                                ") than this program (" + UcxAbi() + ")");
+}
+
+TEST(UcxModuleTest, APlaceIsNamedOnce) {
+  const auto module = UcxModule::Open({.search = {"/nowhere", "/nowhere"}});
+  ASSERT_FALSE(module.ok());
+  const std::string text(module.status().message());
+  const std::string place = "/nowhere/libtensorferry_ucx.so";
+  EXPECT_NE(text.find(place), std::string::npos) << text;
+  EXPECT_EQ(text.find(place), text.rfind(place)) << text;
 }
 
 TEST(UcxModuleTest, IsFoundInAFolderAndByName) {

@@ -416,9 +416,11 @@ TEST_F(UcxTest, WithoutTrustTcpStaysOnLoopback) {
   EXPECT_EQ(ReasonOf(outside.status()), Reason::kBadOption);
   EXPECT_THAT(Text(outside.status()), HasSubstr("--trusted-network"));
   EXPECT_THAT(Text(outside.status()), HasSubstr("write this process's memory"));
-  const auto device = ucx_->CreatePull({.ucx = {.transports = "tcp", .devices = {"eth0"}}});
-  EXPECT_EQ(ReasonOf(device.status()), Reason::kBadOption);
-  EXPECT_THAT(Text(device.status()), HasSubstr("--trusted-network"));
+  for (const char* transports : {"tcp", "rc,tcp:aux", "all", "^rc"}) {
+    const auto device = ucx_->CreatePull({.ucx = {.transports = transports, .devices = {"eth0"}}});
+    EXPECT_EQ(ReasonOf(device.status()), Reason::kBadOption) << transports;
+    EXPECT_THAT(Text(device.status()), HasSubstr("--trusted-network"));
+  }
   // Nor does a worker dial, allowed or not.
   UsePuller({.allow = *AllowList::Parse({"192.0.2.0/24"})});
   wire::Descriptor d;

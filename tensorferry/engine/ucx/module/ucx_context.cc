@@ -132,11 +132,26 @@ absl::Status UcxError(Reason reason, std::string_view what, ucs_status_t status)
   return MakeError(reason, StrCat(what, ": ", ucs_status_string(status)));
 }
 
+absl::Status ReceiveMessages(ucp_worker_h worker, unsigned id, ucp_am_recv_callback_t callback,
+                             void* argument) {
+  ucp_am_handler_param_t handler = {};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                       UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
+  handler.id = id;
+  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
+  handler.cb = callback;
+  handler.arg = argument;
+  const ucs_status_t s = ucp_worker_set_am_recv_handler(worker, &handler);
+  return s == UCS_OK ? absl::OkStatus() : UcxError(Reason::kLaneOff, "ucx: no active messages", s);
+}
+
 bool UsesTcp(const UcxOptions& options) {
   const std::string transports = UcxTransports(options);
   if (transports.starts_with('^')) return true;  // all but some
-  return std::ranges::any_of(
-      Split(transports), [](const std::string& name) { return name == "all" || name == "tcp"; });
+  // UCX also takes "tcp:aux", for what connects the others.
+  return std::ranges::any_of(Split(transports), [](const std::string& name) {
+    return name == "all" || name == "tcp" || name.starts_with("tcp:");
+  });
 }
 
 absl::Status CheckUcxOptions(const UcxOptions& options) {

@@ -30,6 +30,10 @@ inline constexpr unsigned kUcxAnswerId = 2;
 // `what`, and UCX's words for `status`.
 absl::Status UcxError(Reason reason, std::string_view what, ucs_status_t status);
 
+// Calls `callback` with `argument` for each active message of this id, once it is whole. kLaneOff.
+absl::Status ReceiveMessages(ucp_worker_h worker, unsigned id, ucp_am_recv_callback_t callback,
+                             void* argument);
+
 // kBadOption for what UCX would misunderstand.
 absl::Status CheckUcxOptions(const UcxOptions& options);
 // Whether tcp is among the transports that UCX is told.

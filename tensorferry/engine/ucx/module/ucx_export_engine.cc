@@ -18,7 +18,7 @@
 
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
-#include "tensorferry/engine/tcp_socket.h"
+#include "tensorferry/engine/net_way.h"
 #include "tensorferry/engine/ucx/module/ucx_loop.h"
 #include "tensorferry/wire/tcp_messages.h"
 #include "tensorferry/wire/ucx_location.h"
@@ -26,7 +26,6 @@
 namespace tensorferry::engine {
 namespace {
 
-constexpr size_t kMaxAdvertised = 8;
 // A reader whose time is up gives up by itself, without disturbing its other pulls: it goes first.
 constexpr Duration kGrace = std::chrono::seconds(1);
 constexpr Duration kClosing = std::chrono::seconds(2);
@@ -38,6 +37,7 @@ class Engine final : public UcxExportEngine, private UcxLoop::Handler {
 
   ~Engine() override {
     loop_.Stop();
+    const UcxLogScope log(&options_.ucx.log);
     // Where the loop has never run.
     if (listener_ != nullptr) ucp_listener_destroy(listener_);
     if (arena_ != nullptr) (void)ucp_mem_unmap(loop_.context(), arena_);
@@ -147,24 +147,15 @@ class Engine final : public UcxExportEngine, private UcxLoop::Handler {
   size_t leftover_ = 0;  // of them: whose reader has gone
   bool some_failed_ = false;
   Instant next_cut_off_ = kNever;
-  Instant take_down_until_ = Instant::min();
-  std::vector<void*> closing_;
+  UcxTakeDown take_down_;
   uint64_t bad_peers_ = 0;
   UcxLoop loop_;
 };
 
 absl::Status Engine::Listen() {
   const UcxLogScope log(&options_.ucx.log);
-  ucp_am_handler_param_t handler = {};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                       UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
-  handler.id = kUcxRequestId;
-  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
-  handler.cb = &OnRequest;
-  handler.arg = this;
-  if (const ucs_status_t s = ucp_worker_set_am_recv_handler(loop_.worker(), &handler);
-      s != UCS_OK) {
-    return UcxError(Reason::kLaneOff, "ucx: no active messages", s);
+  if (absl::Status s = ReceiveMessages(loop_.worker(), kUcxRequestId, &OnRequest, this); !s.ok()) {
+    return s;
   }
   sockaddr_storage storage = {};
   ucp_listener_params_t params = {};
@@ -191,17 +182,9 @@ absl::Status Engine::Listen() {
   if (!bound.ok()) return bound.status();
   bound_ = *bound;
 
-  advertised_ = options_.advertise;
-  if (advertised_.empty()) advertised_.push_back(bound_);
-  if (advertised_.size() > kMaxAdvertised) {
-    return MakeError(Reason::kBadAddress,
-                     StrCat("`advertise` names ", advertised_.size(),
-                            " addresses; a descriptor holds at most ", kMaxAdvertised));
-  }
-  for (SocketAddress& address : advertised_) {
-    if (address.port() == 0) address.set_port(bound_.port());
-    if (absl::Status s = address.CheckDialable(); !s.ok()) return s;
-  }
+  auto advertised = AdvertisedAddresses(options_.advertise, bound_);
+  if (!advertised.ok()) return advertised.status();
+  advertised_ = *std::move(advertised);
   return absl::OkStatus();
 }
 
@@ -290,6 +273,8 @@ void Engine::TakeRequest(std::span<const std::byte> header, ucp_ep_h endpoint) {
       // Answered, so that a worker that ends right after it knows that it was heard.
       auto answer = std::make_unique<Answer>(Answer{.engine = this});
       answer->header = wire::EncodeTcpAnswer({.request = request->request});
+      answer->lease = request->lease.id;
+      answer->cut_off = SaturatingAdd(RealClock().Now(), options_.answer_timeout);
       return Send(reader, std::move(answer));
     }
     case wire::TcpRequest::Kind::kRead:
@@ -374,21 +359,12 @@ void Engine::Close(Reader& reader) {
   for (Answer* answer : reader.answers) answer->reader = nullptr;
   leftover_ += reader.answers.size();
   reader.answers.clear();
-  ucp_request_param_t param = {};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  void* const closing = ucp_ep_close_nbx(reader.endpoint, &param);
-  if (UCS_PTR_IS_PTR(closing)) closing_.push_back(closing);
-  take_down_until_ = RealClock().Now() + kUcxTakeDown;
+  take_down_.Close(reader.endpoint);
   readers_.erase(reader.endpoint);
 }
 
 Instant Engine::Tick(Instant now) {
-  std::erase_if(closing_, [](void* request) {
-    if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
-    ucp_request_free(request);
-    return true;
-  });
+  take_down_.Reap();
   if (now >= next_cut_off_) {
     next_cut_off_ = kNever;
     for (const auto& [endpoint, reader] : readers_) {
@@ -411,8 +387,7 @@ Instant Engine::Tick(Instant now) {
     }
     for (Reader* reader : failed) Close(*reader);
   }
-  const bool going = leftover_ > 0 || !closing_.empty() || now < take_down_until_;
-  return going ? std::min(next_cut_off_, now + kUcxLook) : next_cut_off_;
+  return take_down_.Wake(now, leftover_ > 0, next_cut_off_);
 }
 
 std::string Engine::DescribeReaders() {
@@ -438,7 +413,7 @@ void Engine::Finish() {
   (void)loop_.ProgressUntil(
       [this] {
         (void)Tick(RealClock().Now());
-        return answers_ == 0 && closing_.empty();
+        return answers_ == 0 && take_down_.empty();
       },
       kClosing);
 }

@@ -5,8 +5,9 @@
 // themselves: it hears nothing of those until they are done.
 //
 // One thread owns the listener, the readers' endpoints and UCX's worker. A lease stays pinned until
-// UCX has completed its answer. A reader that takes its answer in neither its own time nor
-// `answer_timeout` is cut off by closing its endpoint by force, which completes what is under way.
+// UCX has completed its answer. A reader that does not take its answer in its own time, or in
+// `answer_timeout` where it named none, is cut off by closing its endpoint by force, which completes
+// what is under way.
 #ifndef TENSORFERRY_ENGINE_UCX_MODULE_UCX_EXPORT_ENGINE_H_
 #define TENSORFERRY_ENGINE_UCX_MODULE_UCX_EXPORT_ENGINE_H_
 

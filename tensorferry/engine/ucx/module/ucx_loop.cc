@@ -13,6 +13,29 @@
 
 namespace tensorferry::engine {
 
+void UcxTakeDown::Close(ucp_ep_h endpoint) {
+  constexpr Duration kAtLeast = std::chrono::milliseconds(100);
+  ucp_request_param_t param = {};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  void* const closing = ucp_ep_close_nbx(endpoint, &param);
+  if (UCS_PTR_IS_PTR(closing)) closing_.push_back(closing);
+  until_ = RealClock().Now() + kAtLeast;
+}
+
+void UcxTakeDown::Reap() {
+  std::erase_if(closing_, [](void* request) {
+    if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
+    ucp_request_free(request);
+    return true;
+  });
+}
+
+Instant UcxTakeDown::Wake(Instant now, bool others, Instant next) const {
+  const bool going = others || !closing_.empty() || now < until_;
+  return going ? std::min(next, now + kLook) : next;
+}
+
 absl::Status UcxLoop::Start(Handler* handler) {
   wake_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_) return SystemError(errno, "engine/ucx: eventfd (see ulimit -n)");
@@ -88,7 +111,7 @@ bool UcxLoop::ProgressUntil(const std::function<bool()>& done, Duration limit) {
     if (ucp_worker_progress(worker()) != 0) continue;
     if (ucp_worker_arm(worker()) != UCS_OK) continue;
     std::vector<pollfd> waits = {{.fd = context_->event_fd(), .events = POLLIN, .revents = 0}};
-    (void)PollUntil(&waits, std::min(end, now + kUcxLook), now);
+    (void)PollUntil(&waits, std::min(end, now + UcxTakeDown::kLook), now);
   }
   return true;
 }

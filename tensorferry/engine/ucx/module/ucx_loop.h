@@ -1,7 +1,7 @@
 // The one thread that owns a UCX worker: others post what it shall do. It looks for more for a short
 // while after something moved and then sleeps until UCX, a post or a deadline wakes it.
 //
-//   UcxLoop loop(std::move(context), spin, log);
+//   UcxLoop loop(std::move(context), log);
 //   loop.Start(&handler);
 //   loop.Post([this] { ... });       // on the loop's thread, in order
 //   loop.Stop();                     // handler.Finish() is the last on it
@@ -26,10 +26,24 @@
 
 namespace tensorferry::engine {
 
-// UCX takes an endpoint down bit by bit, as it is driven, and wakes nobody for that: how often to look
-// while one is going, and for how long at least.
-inline constexpr Duration kUcxLook = std::chrono::milliseconds(1);
-inline constexpr Duration kUcxTakeDown = std::chrono::milliseconds(100);
+// Endpoints that are closed by force. UCX takes one down bit by bit, as it is driven, and wakes nobody
+// for that. Thread-safety: the loop's thread.
+class UcxTakeDown {
+ public:
+  // How often to look while one is going.
+  static constexpr Duration kLook = std::chrono::milliseconds(1);
+
+  void Close(ucp_ep_h endpoint);
+  // Lets go of those that are closed by now.
+  void Reap();
+  bool empty() const { return closing_.empty(); }
+  // When to look again: soon while one is going, or `others`, else at `next`.
+  Instant Wake(Instant now, bool others, Instant next) const;
+
+ private:
+  std::vector<void*> closing_;
+  Instant until_ = Instant::min();  // at least
+};
 
 class UcxLoop {
  public:

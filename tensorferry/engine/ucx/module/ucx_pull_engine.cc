@@ -12,6 +12,7 @@
 
 #include "tensorferry/base/error.h"
 #include "tensorferry/base/text.h"
+#include "tensorferry/engine/net_way.h"
 #include "tensorferry/engine/ucx/module/ucx_puller.h"
 
 namespace tensorferry::engine {
@@ -141,20 +142,8 @@ class Engine final : public PullEngine {
  private:
   // The addresses that may be dialled, or why there is none.
   absl::StatusOr<std::vector<SocketAddress>> Usable(const wire::Descriptor& descriptor) const {
-    std::vector<SocketAddress> usable;
-    absl::Status why = MakeError(Reason::kNoCommonWay, "the descriptor offers no way over ucx");
-    bool first = true;
-    for (const wire::Way& way : descriptor.ways) {
-      const auto* net = std::get_if<wire::NetWay>(&way);
-      if (net == nullptr || net->kind != wire::NetWay::Kind::kUcx) continue;
-      for (const SocketAddress& address : net->addresses) {
-        const absl::Status status = CheckDial(address);
-        if (status.ok()) usable.push_back(address);
-        if (!status.ok() && std::exchange(first, false)) why = status;
-      }
-    }
-    if (usable.empty()) return why;
-    return usable;
+    return UsableAddresses(descriptor, wire::NetWay::Kind::kUcx,
+                           [this](const SocketAddress& address) { return CheckDial(address); });
   }
 
   // Every way over ucx does.

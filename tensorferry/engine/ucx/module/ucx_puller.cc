@@ -51,16 +51,8 @@ absl::StatusOr<std::unique_ptr<UcxPuller>> UcxPuller::Create(const UcxPullOption
 }
 
 absl::Status UcxPuller::Start() {
-  ucp_am_handler_param_t handler = {};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                       UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
-  handler.id = kUcxAnswerId;
-  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
-  handler.cb = &OnAnswer;
-  handler.arg = this;
-  if (const ucs_status_t s = ucp_worker_set_am_recv_handler(loop_.worker(), &handler);
-      s != UCS_OK) {
-    return UcxError(Reason::kLaneOff, "ucx: no active messages", s);
+  if (absl::Status s = ReceiveMessages(loop_.worker(), kUcxAnswerId, &OnAnswer, this); !s.ok()) {
+    return s;
   }
   return loop_.Start(this);
 }
@@ -357,11 +349,7 @@ void UcxPuller::TakeRefusal(const PullPtr& pull, uint16_t status) {
 }
 
 Instant UcxPuller::Tick(Instant now) {
-  std::erase_if(closing_, [](void* request) {
-    if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
-    ucp_request_free(request);
-    return true;
-  });
+  take_down_.Reap();
   while (std::exchange(some_failed_, false)) {
     std::vector<Link*> failed;
     for (const auto& [endpoint, link] : links_) {
@@ -389,8 +377,7 @@ Instant UcxPuller::Tick(Instant now) {
     }
   }
   if (some_failed_ || !again_.empty()) return now;
-  const bool going = leftover_ > 0 || !closing_.empty() || now < take_down_until_;
-  return going ? std::min(next_look_, now + kUcxLook) : next_look_;
+  return take_down_.Wake(now, leftover_ > 0, next_look_);
 }
 
 void UcxPuller::Attend(const PullPtr& pull, Instant now) {
@@ -506,14 +493,9 @@ void UcxPuller::Shut(Link& link) {
     if (!ask->pull) Settle(ask);
   }
   links_.erase(endpoint);
-  take_down_until_ = RealClock().Now() + kUcxTakeDown;
   const auto found = gateways_.find(link.address);
   const std::unique_ptr<Link> gone = std::move(found->second.link);
-  ucp_request_param_t param = {};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  void* const closing = ucp_ep_close_nbx(endpoint, &param);
-  if (UCS_PTR_IS_PTR(closing)) closing_.push_back(closing);
+  take_down_.Close(endpoint);
 }
 
 void UcxPuller::AddressFailed(const PullPtr& pull, const absl::Status& why) {
@@ -579,7 +561,7 @@ void UcxPuller::Finish() {
   (void)loop_.ProgressUntil(
       [this] {
         (void)Tick(RealClock().Now());
-        return asks_.empty() && closing_.empty();
+        return asks_.empty() && take_down_.empty();
       },
       kClosing);
   // Keys belong to UCX's worker, which goes next.

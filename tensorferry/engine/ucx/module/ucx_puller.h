@@ -187,11 +187,10 @@ class UcxPuller final : private UcxLoop::Handler {
   std::unordered_map<uint64_t, std::unique_ptr<Ask>> asks_;
   std::set<PullPtr> pulls_;
   std::vector<PullPtr> again_;  // to be asked for again at the next tick
-  std::vector<void*> closing_;
+  UcxTakeDown take_down_;
   uint64_t next_number_ = 1;
   size_t acknowledgements_ = 0;  // that were not answered yet
   size_t leftover_ = 0;          // asks whose endpoint was closed
-  Instant take_down_until_ = Instant::min();
   Instant next_look_ = kNever;
   bool some_failed_ = false;
   bool asked_instead_ = false;  // and said so
