@@ -100,7 +100,7 @@ absl::Status ExporterCore::Start() {
     }
     if (absl::Status s = MapArena(); !s.ok()) return s;
     for (auto slot = slots_.begin(); slot != slots_.end();) {
-      const absl::Status status = RunEngine(&*slot);
+      absl::Status status = RunEngine(&*slot);
       if (status.ok()) {
         ++slot;
         continue;
