@@ -91,7 +91,7 @@ NixlAgent::NixlAgent(std::shared_ptr<const NixlLibrary> library, NixlAgentOption
     : library_(std::move(library)), options_(std::move(options)), process_(::getpid()) {}
 
 absl::Status NixlAgent::Start() {
-  const NixlAgentConfig config{.progress_thread = true,
+  const NixlAgentConfig config{.progress_thread = options_.progress_thread,
                                .listen_thread = options_.listen,
                                .listen_port = 0,
                                .thread_sync = kNixlSyncStrict,
@@ -272,6 +272,12 @@ absl::Status NixlAgent::TakeNotifications(
     }
   }
   return absl::OkStatus();
+}
+
+// There is no call that does only this. What it takes is nothing: no peer notifies one that only
+// READs.
+void NixlAgent::Progress() {
+  (void)TakeNotifications([](std::string_view) {});
 }
 
 absl::StatusOr<NixlServer> ServeByNixl(const NixlLibraryOptions& library,

@@ -36,7 +36,10 @@ namespace tensorferry::engine {
 
 struct NixlAgentOptions {
   std::string name = {};
-  // 0 makes NIXL's progress thread spin.
+  // One of NIXL's that serves READs while nobody calls. A side that only READs is quicker without:
+  // it would hold UCX's lock, asleep behind another program, when the bytes have come.
+  bool progress_thread = true;
+  // 0 makes that thread spin.
   uint64_t progress_delay_us = 1000;
   // NIXL's own exchange of metadata needs its listener, also on the side that only fetches.
   bool listen = false;
@@ -118,6 +121,9 @@ class NixlAgent : public std::enable_shared_from_this<NixlAgent> {
   absl::StatusOr<std::unique_ptr<NixlRead>> Read(const std::shared_ptr<NixlPeer>& peer,
                                                  std::span<std::byte> into, uint64_t address,
                                                  std::string_view notification);
+  // For an agent without a progress thread, now and then: NixlRead::Poll does it for what is read,
+  // and nobody for connections that end.
+  void Progress();
   // A notification that belongs to no READ.
   absl::Status Notify(const NixlPeer& peer, std::string_view notification);
   // Takes the notifications that have arrived, one call each, whatever their bytes are.

@@ -173,9 +173,11 @@ class Engine final : public NixlExportEngine {
 
   void Run() {
     const RealClock clock;
-    while (!stop_.load()) {
+    while (true) {
       eventfd_t count;
       (void)::eventfd_read(wake_.get(), &count);
+      // After the read, which may have taken the last wake-up.
+      if (stop_.load()) break;
       if (!home_ && clock.Now() >= restart_at_) Restart(clock.Now());
       if (home_) TellWhetherBusy();
       listener_->Step(home_ ? std::string_view(home_->metadata()) : std::string_view());

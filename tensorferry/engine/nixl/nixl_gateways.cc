@@ -21,6 +21,7 @@ constexpr uint64_t kReleaseBytes = 8;
 constexpr Duration kQuarantineLook = std::chrono::milliseconds(5);
 constexpr Duration kReleaseLook = std::chrono::milliseconds(1);
 constexpr Duration kFetchLook = std::chrono::milliseconds(1);
+constexpr Duration kProgressLook = std::chrono::milliseconds(100);
 // What a notification that belongs to no READ gets to leave this process.
 constexpr Duration kLinger = std::chrono::milliseconds(200);
 
@@ -185,8 +186,22 @@ Instant NixlGateways::Step(std::vector<pollfd>* waits) {
   }
   std::erase_if(releases_,
                 [](const auto& read) { return read->Poll() != NixlRead::State::kPending; });
-  if (!releases_.empty()) wake = std::min(wake, now + kReleaseLook);
+  const bool telling = !releases_.empty() || now < linger_until_;
+  for (const std::shared_ptr<NixlAgent>& agent : Agents()) {
+    agent->Progress();
+    wake = std::min(wake, now + (telling ? kReleaseLook : kProgressLook));
+  }
   return wake;
+}
+
+// Those that have met a gateway.
+std::set<std::shared_ptr<NixlAgent>> NixlGateways::Agents() const {
+  std::set<std::shared_ptr<NixlAgent>> agents;
+  const std::lock_guard<std::mutex> lock(mu_);
+  for (const auto& [address, gateway] : gateways_) {
+    if (gateway.connection.agent) agents.insert(gateway.connection.agent);
+  }
+  return agents;
 }
 
 void NixlGateways::Tell(const Connection& connection, const Unread& unread) {
@@ -252,7 +267,7 @@ absl::StatusOr<std::shared_ptr<NixlPeer>> NixlGateways::Load(const SocketAddress
 absl::Status NixlGateways::BeginFetch(const SocketAddress& address, Gateway& gateway, Instant now) {
   absl::StatusOr<std::shared_ptr<NixlAgent>> agent = NixlAgent::Create(
       library_, {.name = StrCat(agent_->name(), "-", address.ToString(), "-", gateway.epochs + 1),
-                 .progress_delay_us = options_.progress_delay_us,
+                 .progress_thread = false,
                  .listen = true});
   if (!agent.ok()) return agent.status();
   if (absl::Status s = (*agent)->Register(landing_, landing_owner_); !s.ok()) return s;

@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -110,6 +111,7 @@ class NixlGateways {
   absl::Status BeginFetch(const SocketAddress& address, Gateway& gateway, Instant now);
   void Succeed(Gateway& gateway, std::shared_ptr<NixlAgent> agent, std::shared_ptr<NixlPeer> peer);
   void Fail(Gateway& gateway, absl::Status why, Instant now);
+  std::set<std::shared_ptr<NixlAgent>> Agents() const;
   void Tell(const Connection& connection, const Unread& unread);
   Gateway& FindLocked(const SocketAddress& address, Instant now);
   void Wake();

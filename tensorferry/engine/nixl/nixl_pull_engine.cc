@@ -258,7 +258,7 @@ absl::StatusOr<std::unique_ptr<PullEngine>> CreateNixlPullEngine(
     std::shared_ptr<const NixlLibrary> library, const NixlPullOptions& options) {
   absl::StatusOr<std::shared_ptr<NixlAgent>> agent = NixlAgent::Create(
       library, {.name = options.agent_name.empty() ? UniqueAgentName() : options.agent_name,
-                .progress_delay_us = options.progress_delay_us});
+                .progress_thread = false});
   if (!agent.ok()) return agent.status();
   return std::make_unique<Engine>(std::move(library), *std::move(agent), options);
 }

@@ -38,7 +38,6 @@ struct NixlPullOptions {
   AllowList allow = AllowList::Loopback();
   // Of this agent. Empty: one that no other process has.
   std::string agent_name = {};
-  uint64_t progress_delay_us = 1000;
   // A stock listener answers within 0.1 to 0.25 s.
   Duration handshake_timeout = std::chrono::seconds(2);
   Duration backoff_min = std::chrono::milliseconds(100);
