@@ -15,6 +15,7 @@
 #include "tensorferry/base/poll.h"
 #include "tensorferry/base/text.h"
 #include "tensorferry/engine/engine_testing.h"
+#include "tensorferry/engine/local/local_testing.h"
 #include "tensorferry/engine/nixl/nixl_agent.h"
 #include "tensorferry/engine/nixl/nixl_agent_process.h"
 #include "tensorferry/engine/nixl/nixl_export_engine.h"
@@ -48,6 +49,14 @@ std::vector<pid_t> AgentPids() {
     }
   }
   return out;
+}
+
+size_t OpenSockets() {
+  const std::filesystem::directory_iterator fds("/proc/self/fd");
+  return static_cast<size_t>(std::count_if(begin(fds), end(fds), [](const auto& fd) {
+    std::error_code gone;  // the folder's own
+    return std::filesystem::read_symlink(fd, gone).string().starts_with("socket:");
+  }));
 }
 
 class WithNixlEngine : public testing::Test {
@@ -241,6 +250,27 @@ TEST_F(WithNixlEngine, ARestartedGatewayIsReachedInTheSamePull) {
     Gateway g = MakeGateway(options);
     options.listen = g.engine->address();  // and the next one on the same port
     ExpectPulled(*engine_, g, Offer(g, 65536));
+  }
+}
+
+TEST_F(WithNixlEngine, ADeadGatewaysConnectionsAreClosedWithoutAnotherPull) {
+  Gateway living = MakeGateway();
+  // UCX connects to itself, too, when it first has something to do.
+  ExpectPulled(*engine_, living, Offer(living, 65536));
+  const size_t before = OpenSockets();
+  Gateway g = MakeGateway();
+  ExpectPulled(*engine_, g, Offer(g, 65536));
+  g.engine.reset();
+  EXPECT_GT(OpenSockets(), before) << "there was nothing to close";
+  EXPECT_TRUE(Eventually([&] { return OpenSockets() == before; }))
+      << OpenSockets() << " sockets instead of " << before;
+}
+
+TEST_F(WithNixlEngine, AGatewayMayEndAtOnce) {
+  for (int round = 0; round < 8; ++round) {
+    Gateway g = MakeGateway();
+    if (round % 2 != 0) Offer(g, 100);  // wakes its thread
+    g.engine.reset();
   }
 }
 

@@ -194,10 +194,11 @@ Instant NixlGateways::Step(std::vector<pollfd>* waits) {
   return wake;
 }
 
-// Those that have met a gateway.
+// Those that have met a gateway: ours also when none of them is left, for their connections end.
 std::set<std::shared_ptr<NixlAgent>> NixlGateways::Agents() const {
-  std::set<std::shared_ptr<NixlAgent>> agents;
   const std::lock_guard<std::mutex> lock(mu_);
+  if (gateways_.empty()) return {};
+  std::set<std::shared_ptr<NixlAgent>> agents = {agent_};
   for (const auto& [address, gateway] : gateways_) {
     if (gateway.connection.agent) agents.insert(gateway.connection.agent);
   }
