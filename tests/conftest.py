@@ -20,6 +20,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--command", type=Path, help="the command `tensorferry` to test; ./dev build prints it")
 
 
+def pytest_configure() -> None:
+    # A shell without job control starts what runs beside it deaf to Ctrl-C, and so would be all that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(scope="session")
 def command(request: pytest.FixtureRequest) -> Path:
     path: Path | None = request.config.getoption("--command")
