@@ -13,8 +13,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-Event = dict[str, Any]
 Value = TypeVar("Value")
+
+
+class Event(dict[str, Any]):
+    """A line that a program printed. What is missing in it is seldom why: most often the line says that itself."""
+
+    def __missing__(self, key: str) -> Any:
+        raise AssertionError(f"no {key!r} in {dict(self)}")
+
+
+def parse(line: str | bytes) -> Any:
+    return json.loads(line, object_hook=Event)
 
 
 def stop(process: subprocess.Popen[Any]) -> None:
@@ -41,7 +51,7 @@ class Running:
 
     def __init__(self, command: Path, *args: str | Path, prefix: Sequence[str] = ()) -> None:
         self.listen = ""
-        self.ready: Event = {}
+        self.ready = Event()
         self.process = subprocess.Popen(
             [*prefix, str(command), *map(str, args)],
             stdin=subprocess.PIPE,
@@ -78,7 +88,7 @@ class Running:
         if not line:
             assert self.process.stderr is not None
             raise AssertionError(f"ended ({self.process.wait()}): {self.process.stderr.read()}")
-        event: Event = json.loads(line)
+        event: Event = parse(line)
         return event
 
     def until(self, wanted: Callable[[Event], bool]) -> Event:
@@ -138,7 +148,7 @@ class Result:
         self.err = done.stderr
 
     def rows(self) -> list[Event]:
-        return [json.loads(line) for line in self.out.splitlines()]
+        return [parse(line) for line in self.out.splitlines()]
 
     def row(self) -> Event:
         rows = self.rows()

@@ -313,7 +313,7 @@ def test_every_flipped_byte_of_a_descriptor_is_an_error(command: Path, tmp_path:
         for at in range(0, len(good), 3):
             bad = bytearray(good)
             bad[at] ^= 0x10
-            result = pull(command, {**exported, "descriptor": bad.hex()}, timeout=10)
+            result = pull(command, Event(exported, descriptor=bad.hex()), timeout=10)
             assert result.code == 1, at
             assert result.row()["code"] in ("bad_descriptor", "unknown_version", "too_short"), at
         assert pull(command, exported).code == 0

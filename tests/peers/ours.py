@@ -92,7 +92,7 @@ class Rows:
         assert self._stdout is not None
         for line in self._stdout:
             with suppress(json.JSONDecodeError):  # cut off by a signal
-                self.rows.append(json.loads(line))
+                self.rows.append(ferry.parse(line))
 
     def all(self) -> list[Event]:
         """When the process has ended."""

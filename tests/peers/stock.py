@@ -21,9 +21,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from ferry import wait_until
+from ferry import Event, parse, wait_until
 
-Answer = dict[str, Any]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 HERE = Path(__file__).parent
@@ -128,7 +127,7 @@ class Lease:
 @dataclass(frozen=True)
 class Pulled:
     lease: Lease
-    answer: Answer
+    answer: Event
 
 
 class Peer:
@@ -242,7 +241,7 @@ class Driver(Peer):
             [PYTHON, "-u", HERE / "drivers" / program, *args],
             {"PYTHONPATH": f"{HERE / 'stand_ins'}:{HERE.parent}", **env},
         )
-        self.ready: Answer = {}
+        self.ready = Event()
 
     def __enter__(self) -> Self:
         try:
@@ -256,8 +255,8 @@ class Driver(Peer):
     def say(self, **what: Any) -> None:
         self.write(json.dumps(what))
 
-    def next(self) -> Answer:
-        answer: Answer = json.loads(self.read())
+    def next(self) -> Event:
+        answer: Event = parse(self.read())
         return answer
 
 
@@ -275,7 +274,7 @@ class Puller(Driver):
     def __init__(self, env: Mapping[str, str] | None = None) -> None:
         super().__init__("puller.py", next(_names), env={**LANE_ON, **(env or {})})
         self._ids = itertools.count()
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, Event] = {}
 
     def start(
         self,
@@ -299,13 +298,13 @@ class Puller(Driver):
         )
         return number
 
-    def result(self, number: int) -> Answer:
+    def result(self, number: int) -> Event:
         while number not in self._answers:
             answer = self.next()
             self._answers[answer.pop("id")] = answer
         return self._answers.pop(number)
 
-    def pull(self, lease: Lease, **options: Any) -> Answer:
+    def pull(self, lease: Lease, **options: Any) -> Event:
         """The tensor's sha256, shape and dtype, or its error; and how many seconds it took."""
         return self.result(self.start(lease, **options))
 
@@ -321,7 +320,7 @@ class Agent(Driver):
     def __init__(self) -> None:
         super().__init__("agent.py", next(_names), env={})
 
-    def ask(self, **what: Any) -> Answer:
+    def ask(self, **what: Any) -> Event:
         self.say(**what)
         answer = self.next()
         assert "error" not in answer, answer["error"]
@@ -334,7 +333,7 @@ class Agent(Driver):
         """Notifications that no transfer carries."""
         self.ask(do="notify", name=name, texts=[text.hex() for text in texts])
 
-    def read_frame(self, lease: Lease, tag: bytes, *, name: str = AGENT_NAME) -> Answer:
+    def read_frame(self, lease: Lease, tag: bytes, *, name: str = AGENT_NAME) -> Event:
         """READs the frame of a lease, live or not: its `stamps` and the `sha256` of what is between them."""
         return self.ask(do="read", name=name, address=lease.address, nbytes=lease.nbytes, text=tag.hex())
 
@@ -366,7 +365,7 @@ class Caller(Driver):
         room: int = 7,
         request_id: str = "encode-1",
         timeout: float | None = None,
-    ) -> Answer:
+    ) -> Event:
         """`accepted`, or a gRPC `code` and its `error`. The payload is {LANE: ...}: inline, shm or remote."""
         self.say(payload=payload, shape=list(shape), dtype=dtype, room=room, request_id=request_id, timeout=timeout)
         return self.next()
@@ -377,6 +376,6 @@ class Caller(Driver):
         defaults = {"shape": [lease.nbytes], "dtype": "uint8", "room": lease.key, "request_id": "encode-1"}
         self.say(payload={"remote": remote}, **{**defaults, "timeout": None, **options})
 
-    def encode_lease(self, lease: Lease, **options: Any) -> Answer:
+    def encode_lease(self, lease: Lease, **options: Any) -> Event:
         self.begin_lease(lease, **options)
         return self.next()

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from ferry import Running, run, stop, wait_until
+from ferry import Event, Running, run, stop, wait_until
 from peers import ours, stock
 
 pytestmark = pytest.mark.usefixtures("nixl")
@@ -66,7 +66,7 @@ def test_a_stock_gateway_is_restarted_under_load(command: Path) -> None:
         stock.Caller(worker.listen) as caller,
     ):
         stop = threading.Event()
-        loaded: list[stock.Answer] = []
+        loaded: list[Event] = []
 
         def load() -> None:
             for key in range(1 << 30):

@@ -1,25 +1,20 @@
 #include "tools/bench/line_stream.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <vector>
 
 #include "tensorferry/base/error.h"
+#include "tensorferry/base/poll.h"
 #include "tensorferry/base/text.h"
 
 namespace tensorferry::tools::bench {
 namespace {
 
 constexpr size_t kLongest = 1 << 20;
-
-// Milliseconds for poll; -1: for ever.
-int Left(Instant until) {
-  if (until == kNever) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - RealClock().Now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000));
-}
 
 absl::Status Closed() {
   return MakeError(Reason::kPeerClosed, "the other end of the benchmark has gone");
@@ -38,8 +33,22 @@ absl::Status LineStream::Write(std::string_view line) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> LineStream::Read(Duration timeout) {
-  const Instant until = timeout == kForEver ? kNever : SaturatingAdd(RealClock().Now(), timeout);
+absl::StatusOr<size_t> LineStream::Receive() {
+  char buffer[4096];
+  ssize_t n;
+  do {
+    n = ::recv(fd_.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
+  } while (n < 0 && errno == EINTR);
+  if (n < 0 && errno == EAGAIN) return 0;
+  if (n <= 0) return Closed();
+  pending_.append(buffer, static_cast<size_t>(n));
+  return static_cast<size_t>(n);
+}
+
+absl::StatusOr<std::string> LineStream::Read(Duration timeout, Duration spin) {
+  const RealClock clock;
+  const Instant began = clock.Now();
+  const Instant until = timeout == kForEver ? kNever : SaturatingAdd(began, timeout);
   for (size_t searched = 0;;) {
     const size_t end = pending_.find('\n', searched);
     if (end != std::string::npos) {
@@ -51,20 +60,21 @@ absl::StatusOr<std::string> LineStream::Read(Duration timeout) {
     if (searched > kLongest) {
       return MakeError(Reason::kProtocol, StrCat("a line of more than ", kLongest, " bytes"));
     }
-    pollfd wait{fd_.get(), POLLIN, 0};
-    const int ready = ::poll(&wait, 1, Left(until));
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready == 0) {
-      if (RealClock().Now() < until) continue;
+    const absl::StatusOr<size_t> received = Receive();
+    if (!received.ok()) return received.status();
+    if (*received > 0) continue;
+    const Instant now = clock.Now();
+    if (now >= until) {
       return MakeError(Reason::kTimedOut,
                        "the other end of the benchmark does not answer; is it stuck, or the "
                        "machine much too busy?");
     }
-    char buffer[4096];
-    const ssize_t n = ::recv(fd_.get(), buffer, sizeof(buffer), 0);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return Closed();
-    pending_.append(buffer, static_cast<size_t>(n));
+    if (now - began < spin) {
+      ::sched_yield();
+      continue;
+    }
+    std::vector<pollfd> waits = {{fd_.get(), POLLIN, 0}};
+    (void)PollUntil(&waits, until, now);
   }
 }
 

@@ -28,11 +28,15 @@ class LineStream {
   // kPeerClosed.
   absl::Status Write(std::string_view line);
   // Without the end of the line. kTimedOut, kPeerClosed, kProtocol for a line without end.
-  // kForEver: no timeout.
-  absl::StatusOr<std::string> Read(Duration timeout);
+  // kForEver: no timeout. For `spin` it looks and yields, and sleeps after that: to wake what sleeps takes longer than
+  // many a tensor.
+  absl::StatusOr<std::string> Read(Duration timeout, Duration spin = {});
   static constexpr Duration kForEver = Duration::max();
 
  private:
+  // Zero bytes: there are none yet. kPeerClosed.
+  absl::StatusOr<size_t> Receive();
+
   UniqueFd fd_;
   std::string pending_;
 };

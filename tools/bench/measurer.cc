@@ -16,6 +16,9 @@
 namespace tensorferry::tools::bench {
 namespace {
 
+// What serves requests waits like this for the next. Whole calls are waited for by gRPC.
+constexpr Duration kOfferSpin = std::chrono::microseconds(200);
+
 double Micros(Duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
 double Seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
@@ -28,7 +31,8 @@ double PerGib(double seconds, uint64_t bytes) {
 struct Measurer::Sample {
   Instant began, ended;  // both by this process's clock
   Duration gateway = {}, handover = {}, worker = {};
-  double fill_cpu = 0, check_cpu = 0;
+  double fill_cpu = 0;
+  double own_cpu = 0;  // of waiting for the offer and of looking at the bytes
   int64_t faults = 0;
 };
 
@@ -83,7 +87,7 @@ absl::StatusOr<Measurement> Measurer::Measure(const Plan& plan, const Progress& 
   out.transport = plan.engine.transport;
   out.clock_error = link_->clock_error();
   std::vector<double> latency, rate, gateway, handover, worker;
-  double fill_cpu = 0, check_cpu = fetching_->check_cpu_seconds() - check_before;
+  double fill_cpu = 0, own_cpu = fetching_->check_cpu_seconds() - check_before;
   const size_t bursts = phase.samples[0].size();
   for (size_t burst = 0; burst < bursts; ++burst) {
     Instant first = kNever, last = Instant::min();
@@ -96,7 +100,7 @@ absl::StatusOr<Measurement> Measurer::Measure(const Plan& plan, const Progress& 
       handover.push_back(Micros(sample.handover));
       worker.push_back(Micros(sample.worker));
       fill_cpu += sample.fill_cpu;
-      check_cpu += sample.check_cpu;
+      own_cpu += sample.own_cpu;
       out.gateway_faults += sample.faults;
     }
     const uint64_t bytes = plan.nbytes * plan.batch * plan.streams;
@@ -111,7 +115,7 @@ absl::StatusOr<Measurement> Measurer::Measure(const Plan& plan, const Progress& 
   out.gateway_cpu_s_per_gib = PerGib(
       gateway_after->usage.cpu_seconds - gateway_before->usage.cpu_seconds - fill_cpu, out.bytes);
   out.worker_cpu_s_per_gib =
-      PerGib(worker_after->cpu_seconds - worker_before->cpu_seconds - check_cpu, out.bytes);
+      PerGib(worker_after->cpu_seconds - worker_before->cpu_seconds - own_cpu, out.bytes);
   out.gateway_peak_bytes = gateway_after->usage.peak_bytes;
   out.worker_peak_bytes = worker_after->peak_bytes;
   out.arena_bytes_per_tensor = gateway_after->arena_bytes_per_tensor;
@@ -177,7 +181,8 @@ absl::StatusOr<std::vector<Offer>> Measurer::ReadOffers(const Plan& plan, size_t
   if (absl::Status s = stream.Write("go"); !s.ok()) return s;
   std::vector<Offer> offers;
   while (offers.size() < plan.batch) {
-    absl::StatusOr<std::string> answer = stream.Read(kPatience);
+    absl::StatusOr<std::string> answer =
+        stream.Read(kPatience, plan.rpc ? Duration::zero() : kOfferSpin);
     if (!answer.ok()) return answer.status();
     absl::StatusOr<Offer> offer = ParseOffer(*answer);
     if (!offer.ok()) {
@@ -195,7 +200,9 @@ absl::StatusOr<std::vector<Offer>> Measurer::ReadOffers(const Plan& plan, size_t
 
 absl::StatusOr<Measurer::Sample> Measurer::Burst(const Plan& plan, size_t i, int64_t key) {
   const RealClock clock;
+  double cpu = ThreadCpuSeconds();
   const absl::StatusOr<std::vector<Offer>> offers = ReadOffers(plan, i, key);
+  const double waiting_cpu = ThreadCpuSeconds() - cpu;
   const Instant read = clock.Now();
   if (!offers.ok()) return offers.status();
   std::optional<Instant> part;
@@ -225,7 +232,7 @@ absl::StatusOr<Measurer::Sample> Measurer::Burst(const Plan& plan, size_t i, int
   } else {
     sample.handover = read - (sample.began + sample.gateway);
   }
-  const double cpu = ThreadCpuSeconds();
+  cpu = ThreadCpuSeconds();
   for (size_t n = 0; n < fetched->size(); ++n) {
     const Fetched& each = (*fetched)[n];
     if (each.transport != plan.engine.transport) {
@@ -238,7 +245,7 @@ absl::StatusOr<Measurer::Sample> Measurer::Burst(const Plan& plan, size_t i, int
       return MakeError(Reason::kChecksum, "other bytes arrived than were sent");
     }
   }
-  sample.check_cpu = ThreadCpuSeconds() - cpu;
+  sample.own_cpu = waiting_cpu + ThreadCpuSeconds() - cpu;
   return sample;
 }
 

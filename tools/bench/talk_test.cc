@@ -85,6 +85,8 @@ TEST(BenchTalk, StreamsCarryLinesHoweverTheyAreCut) {
   ASSERT_EQ(::send(right.get(), "one\ntw", 6, 0), 6);
   EXPECT_EQ(*left.Read(kPatience), "one");
   EXPECT_EQ(ReasonOf(left.Read(std::chrono::milliseconds(1)).status()), Reason::kTimedOut);
+  EXPECT_EQ(ReasonOf(left.Read(std::chrono::milliseconds(1), /*spin=*/kPatience).status()),
+            Reason::kTimedOut);
   ASSERT_EQ(::send(right.get(), "o\n\n", 3, 0), 3);
   EXPECT_EQ(*left.Read(kPatience), "two");
   EXPECT_EQ(*left.Read(kPatience), "");
